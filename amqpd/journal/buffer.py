@@ -190,7 +190,8 @@ class JournalBuffer:
 
     def is_committed(self, source: int, position: Position) -> None:
         """The source is, up to this entry, which is written with this transaction or an earlier one, and stands (what
-        is staged tells that with `Completed`). Told to the disk some time: it only frees space, so nobody waits."""
+        is staged tells that with `StateInstall`). Told to the disk some time: it only frees space, so nobody
+        waits."""
         self._committed[source] = max(position, self._committed.get(source, position))
 
     def leave_out(self, source: int) -> None:

@@ -91,8 +91,8 @@ class Cluster(ABC):
 
     @abstractmethod
     def report_remote_queue(self, node: str) -> None:
-        """Report that the metadata have a classic queue that this other node leads. Empty: that none leads, so that one
-        of the members is to claim it."""
+        """Report that the metadata have a classic queue that this other node leads. Empty: that none leads, so that
+        one of the members is to claim it."""
 
 
 class Alone(Cluster):

@@ -134,7 +134,7 @@ class Receiver:
                 # It has all that this replica ever acknowledged. What follows may be too much to be kept at the
                 # leader: then the next state is a difference to this one.
                 del self._staging[state.source]
-                replica.caught_up(writes)
+                replica.install_state(writes)
 
     def ended(self, source: int, epoch: int) -> None:
         """The leader says that it is not the leader any more: nobody has to wait for its leader lease to end."""
@@ -165,7 +165,7 @@ class Receiver:
         lacks = {source: gap.nearest for source, gap in self._gaps.items()}
         for source in [source for source in self._staging if source not in self._gaps]:
             if self._staging.pop(source) is self._replicas[source].staged and source in self._leaders:
-                self._replicas[source].caught_up(writes)
+                self._replicas[source].install_state(writes)
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
         bases = {source: self._replicas[source].log.base for source in lacks}
         return Acknowledgement(
@@ -187,7 +187,7 @@ class Receiver:
         if replica.refused == self._leaders[source]:
             self._contradicted.add(source)
             return
-        replica.drop_staged(writes)  # of another connection, or of an epoch that has ended
+        replica.discard_state(writes)  # of another connection, or of an epoch that has ended
         self._staging.pop(source, None)
         log = replica.log
         if log.has(last, checksum):
@@ -209,7 +209,7 @@ class Receiver:
             self._contradicted.add(source)
             self._gaps.pop(source, None)
             self._staging.pop(source, None)  # it would take its place without all that was acknowledged
-            self._replicas[source].drop_staged(writes)
+            self._replicas[source].discard_state(writes)
             return
         self._open.add(source)
         log = self._replicas[source].filling

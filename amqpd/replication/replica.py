@@ -43,7 +43,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class StateBegin:
-    """A write after which the source's writes go beside what stands there, which stays as it is until `Completed`.
+    """A write after which the source's writes go beside what stands there, which stays as it is until `StateInstall`.
     What was staged before goes, and so it does at a restart."""
 
     source: int
@@ -70,7 +70,7 @@ class StateEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class StateInstall:
     """A write by which what is staged takes the place of what stood there above `StateBegin.after`. What stood below
     stays if the parts say that it lives."""
 
@@ -78,13 +78,13 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class StateDiscard:
     """A write that deletes what is staged."""
 
     source: int
 
 
-Write = VoteCast | Undone | Appended | StateBegin | StatePart | StateEnd | Completed | Dropped
+Write = VoteCast | Undone | Appended | StateBegin | StatePart | StateEnd | StateInstall | StateDiscard
 
 
 def source_of(write: Write) -> int:
@@ -184,23 +184,24 @@ class Replica:
         self.staged = self._whole = Log(base)
         writes.append(StateEnd(self.source, base))
 
-    def caught_up(self, writes: list[Write]) -> None:
-        """What is staged has all that stood here and counts."""
+    def install_state(self, writes: list[Write]) -> None:
+        """Put what is staged in the place of what stood here, once it has all that counts. Nothing, if its state has
+        not come yet."""
         if self.staged is not None and self.usable:
             self.log, self.staged, self._whole = self.staged, None, None
-            writes.append(Completed(self.source))
+            writes.append(StateInstall(self.source))
 
-    def drop_staged(self, writes: list[Write]) -> None:
-        """The leader does not go on with it."""
+    def discard_state(self, writes: list[Write]) -> None:
+        """Delete what is staged: the leader does not go on with it."""
         if self.staged is not None:
             self.staged = self._whole = None
-            writes.append(Dropped(self.source))
+            writes.append(StateDiscard(self.source))
 
     def drop(self, writes: list[Write]) -> None:
         """Nothing of the source stands here any more, except what was voted for. Not for a member of its set: that
         would vote, and has forgotten what it acknowledged."""
         self.log, self.staged, self._whole = Log(START), None, None
-        writes += [StateBegin(self.source), StateEnd(self.source, START), Completed(self.source)]
+        writes += [StateBegin(self.source), StateEnd(self.source, START), StateInstall(self.source)]
 
     def cast_vote(self, asked: Vote, writes: list[Write]) -> bool:
         """Whether it votes: then its last entry, once the writes are on the disk, is `log.last`, and no leader of an
@@ -213,7 +214,7 @@ class Replica:
 
     def _vote(self, vote: Vote, writes: list[Write]) -> None:
         self.vote = vote
-        self.drop_staged(writes)
+        self.discard_state(writes)
         self.log.new_leader()
         writes.append(VoteCast(self.source, vote))
 

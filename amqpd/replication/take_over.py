@@ -272,12 +272,12 @@ class TakeOver:
         return Fetch(member, self._asked)
 
     def _next_member(self, reason: str, writes: list[Write]) -> Step | None:
-        self._replica.drop_staged(writes)
+        self._replica.discard_state(writes)
         del self._fetching[0]
         return self._fetch() if self._fetching else self._lose(reason)
 
     def _win(self, writes: list[Write]) -> Step | None:
-        self._replica.caught_up(writes)
+        self._replica.install_state(writes)
         self.phase = Phase.WON
         return None
 

@@ -25,12 +25,12 @@ from amqpd.peers.versions import HIGHEST
 from amqpd.replication.log import Log
 from amqpd.replication.replica import (
     Appended,
-    Completed,
-    Dropped,
     Replica,
     Replicas,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -268,9 +268,9 @@ class Machine(Shell):
             log.extend(pickle.loads(write.part))
         elif isinstance(write, StateEnd):
             self._ends[source] = write.base
-        elif isinstance(write, Completed):
+        elif isinstance(write, StateInstall):
             self.entries[source], self.bases[source] = self.staged.pop(source), self._ends.pop(source)
-        elif isinstance(write, Dropped):
+        elif isinstance(write, StateDiscard):
             self.staged.pop(source, None)
 
 

@@ -89,7 +89,7 @@ class Node:
     def repair(self, number: int) -> None:
         repair = Repair(self.disks, number)
         repair.copy()
-        self.wait(lambda: self.group.caught_up(number))
+        self.wait(lambda: self.group.has_caught_up(number))
         repair.join()
 
     def close(self) -> None:

@@ -157,7 +157,7 @@ def test_a_repair_ends_while_messages_come(
     repair.copy()
     assert not load.rounds
     with disks.group.changed:
-        assert disks.group.changed.wait_for(lambda: disks.group.caught_up(repair._number), 30)
+        assert disks.group.changed.wait_for(lambda: disks.group.has_caught_up(repair._number), 30)
     repair.join()
     commit_rows(disks, 1)
     last = disks.disk.index
@@ -211,5 +211,5 @@ def test_a_disk_that_hung_begins_no_repair_that_has_ended(
         return
     repair.copy()
     with disks.group.changed:
-        assert disks.group.changed.wait_for(lambda: disks.group.caught_up(repair._number), 30)
+        assert disks.group.changed.wait_for(lambda: disks.group.has_caught_up(repair._number), 30)
     repair.join()

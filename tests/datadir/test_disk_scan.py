@@ -48,7 +48,7 @@ def repaired(disks: OpenDisks) -> None:
     repair = Repair(disks, 0)
     repair.copy()
     with disks.group.changed:
-        assert disks.group.changed.wait_for(lambda: disks.group.caught_up(repair._number), 30)
+        assert disks.group.changed.wait_for(lambda: disks.group.has_caught_up(repair._number), 30)
     repair.join()
 
 

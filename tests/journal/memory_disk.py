@@ -27,8 +27,8 @@ from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote
 from amqpd.replication.log import EntryHead
 from amqpd.replication.replica import (
     Appended,
-    Dropped,
     StateBegin,
+    StateDiscard,
     StateEnd,
     StatePart,
     Undone,
@@ -352,7 +352,7 @@ class MemoryDisk:
             self.platter.heads.setdefault(write.source, self.platter.head(write.source))
         elif isinstance(write, StateBegin):
             self.platter.staged[write.source] = Staging()
-        elif isinstance(write, Dropped):
+        elif isinstance(write, StateDiscard):
             self.platter.staged.pop(write.source, None)
         elif write.source not in self.platter.staged:
             raise ValueError(f"nothing is being staged of source {write.source}")

@@ -17,7 +17,7 @@ from amqpd.journal.errors import DiskFull
 from amqpd.journal.transaction import BRIEF_RECORDS, JournalTransaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from amqpd.peers.entry import START, Vote, new_entry
-from amqpd.replication.replica import Appended, Completed, VoteCast, Write
+from amqpd.replication.replica import Appended, StateInstall, VoteCast, Write
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -90,7 +90,7 @@ async def test_what_may_take_longer_is_the_threads(journal: Journal, why: str) -
     elif why == "many":
         writes *= BRIEF_RECORDS + 1
     elif why == "state":
-        writes.append(Completed(5))
+        writes.append(StateInstall(5))
     elif why == "a vote":
         writes.append(VoteCast(5, Vote(4, "b", 1)))
     elif why == "housekeeping":

@@ -30,7 +30,7 @@ from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.journal.sqlite.statements import NUMBER_BYTES
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, new_entry
-from amqpd.replication.replica import Appended, Completed, StateBegin, StateEnd, StatePart, Write
+from amqpd.replication.replica import Appended, StateBegin, StateEnd, StateInstall, StatePart, Write
 from tests.harness.slow import slow
 from tests.journal.disks import RESERVE_BYTES, row
 
@@ -217,7 +217,7 @@ def written(data: bytes) -> list[Write]:
 
 
 def staged(part: bytes) -> list[Write]:
-    return [StateBegin(BAD), StatePart(BAD, part), StateEnd(BAD, (1, 4)), Completed(BAD)]
+    return [StateBegin(BAD), StatePart(BAD, part), StateEnd(BAD, (1, 4)), StateInstall(BAD)]
 
 
 def of_good(disk: SqliteDisk) -> object:
@@ -378,7 +378,7 @@ def test_what_was_staged_of_a_source_that_is_left_out_is_gone(tmp_path: Path) ->
     disk.recover()
     good, bad = state(), state(twice=True)
     assert not commit(disk, [StateBegin(BAD), StatePart(BAD, bad), StateEnd(BAD, (1, 4))], {}).unusable
-    assert set(commit(disk, [Completed(BAD)], {}).unusable) == {BAD}
+    assert set(commit(disk, [StateInstall(BAD)], {}).unusable) == {BAD}
     assert not commit(disk, [appended(BAD, said(BAD))], {}).unusable
     assert not commit(disk, staged(good), {}).unusable
     disk.close()

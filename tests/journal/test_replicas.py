@@ -25,9 +25,9 @@ from amqpd.peers.entry import START, LogEntry, Position, Vote
 from amqpd.replication.log import EntryHead
 from amqpd.replication.replica import (
     Appended,
-    Completed,
     StateBegin,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -171,7 +171,7 @@ class Pair:
         count = data.draw(st.integers(0, len(above)), label="entries staged")
         assert (seen(disk), disk.replicas()) == before
         write(disk, *map(Appended, above[:count]))
-        write(disk, Completed(SOURCE))
+        write(disk, StateInstall(SOURCE))
         event(f"caught up after {'nothing' if after == START else 'something'}")
         self.replica.committed = base
 

@@ -21,10 +21,10 @@ from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, Position, Vote
 from amqpd.replication.replica import (
     Appended,
-    Completed,
-    Dropped,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -87,7 +87,7 @@ def queues_of(disk: DrivenDisk) -> object:
 
 def test_an_empty_disk_gets_all(drive, other):
     leader, replica = a_leader(drive), opened(other)
-    write(replica, *state(leader, START, (1, 6)), Completed(SOURCE))
+    write(replica, *state(leader, START, (1, 6)), StateInstall(SOURCE))
     assert seen(replica) == seen(leader)
     assert replica.replicas() == leader.replicas()
     assert replica.read(20, 10, 29, 1 << 20) == leader.read(20, 10, 29, 1 << 20)
@@ -100,11 +100,11 @@ def test_an_empty_disk_gets_all(drive, other):
 def test_a_copy_that_is_dropped_leaves_its_vote_and_may_be_made_again(drive, other):
     leader, replica = a_leader(drive), opened(other)
     write(replica, VoteCast(SOURCE, Vote(1, "leader", 1)))
-    write(replica, *state(leader, START, (1, 6)), Completed(SOURCE))
+    write(replica, *state(leader, START, (1, 6)), StateInstall(SOURCE))
     store(replica, SOURCE, 1, 7, row(20, 30, 30))
     store(replica, 2, 1, 8, row(30, 0, 9))
     others = replica.recovered_of({2}).queues
-    write(replica, StateBegin(SOURCE), StateEnd(SOURCE, START), Completed(SOURCE))
+    write(replica, StateBegin(SOURCE), StateEnd(SOURCE, START), StateInstall(SOURCE))
     for _ in range(2):
         assert queues_of(replica) == {}
         assert replica.recovered_of({2}).queues == others
@@ -114,7 +114,7 @@ def test_a_copy_that_is_dropped_leaves_its_vote_and_may_be_made_again(drive, oth
         assert rows_on_disk(replica) == [(30, 0)]
         replica.close()
         replica = opened(other)
-    write(replica, *state(leader, START, (1, 6)), Completed(SOURCE))
+    write(replica, *state(leader, START, (1, 6)), StateInstall(SOURCE))
     assert queues_of(replica) == queues_of(leader)
     for disk in (leader, replica):
         disk.close()
@@ -127,7 +127,7 @@ def test_what_stands_is_unchanged_until_all_has_come(drive, other):
     for each in state(leader, START, (1, 6)):
         write(replica, each)
         assert (queues_of(replica), replica.replicas(), replica.log_entries(SOURCE, START, 1)) == before
-    write(replica, Dropped(SOURCE))
+    write(replica, StateDiscard(SOURCE))
     assert (queues_of(replica), replica.replicas(), replica.log_entries(SOURCE, START, 1)) == before
     store(replica, SOURCE, 1, 2, row(20, 20, 29))
     idle(replica)
@@ -149,9 +149,9 @@ def test_a_process_that_begins_forgets_what_was_staged(drive, other, until):
     assert (queues_of(replica), replica.replicas()) == before
     assert rows_on_disk(replica) == [(20, 0), (20, 10)]
     with pytest.raises(ValueError, match="nothing is being staged"):
-        write(replica, Completed(SOURCE))
+        write(replica, StateInstall(SOURCE))
     store(replica, SOURCE, 1, 2, row(20, 20, 29))
-    write(replica, *writes, Completed(SOURCE))
+    write(replica, *writes, StateInstall(SOURCE))
     assert seen(replica) == seen(leader)
     for disk in (leader, replica):
         disk.close()
@@ -176,7 +176,7 @@ def test_entries_that_come_meanwhile_are_staged_too(drive, other):
     wrong = appended(leader, SourceEntry(SOURCE, 1, 8, [row(20, 40, 49)]), (1, 7))
     write(replica, wrong, Undone(SOURCE, (1, 7)), entries[1])
     assert queues_of(replica) == {}
-    write(replica, Completed(SOURCE))
+    write(replica, StateInstall(SOURCE))
     assert seen(replica) == seen(leader)
     assert replica.replicas() == leader.replicas()
     assert replica.log_entries(SOURCE, START, 1 << 20) == leader.log_entries(SOURCE, START, 1 << 20)
@@ -203,7 +203,7 @@ def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
     tell(replica, SOURCE, 1, 2)
     store(replica, SOURCE, 1, 9, row(20, 20, 24), counts=[(20, 11, 5)], settled=[SeqRange(20, 10, 19)], dropped=[22])
     parts = state(leader, (1, 2), (1, 6))
-    write(replica, *parts, VoteCast(SOURCE, Vote(3, "b", 1)), Completed(SOURCE))
+    write(replica, *parts, VoteCast(SOURCE, Vote(3, "b", 1)), StateInstall(SOURCE))
     assert seen(replica) == seen(leader)
     assert replica.replicas()[0][2:] == leader.replicas()[0][2:]
     idle(leader)
@@ -229,7 +229,7 @@ def test_a_purge_that_the_leader_does_not_have_deletes_nothing_of_what_takes_its
     tell(leader, SOURCE, 2, 1)
     store(replica, SOURCE, 1, 2, settled=each, retired=each)
     tell(replica, SOURCE, 1, 2)
-    write(replica, *state(leader, START, (2, 1)), Completed(SOURCE))
+    write(replica, *state(leader, START, (2, 1)), StateInstall(SOURCE))
     idle(replica)
     assert queues_of(replica) == queues_of(leader)
     assert rows_on_disk(replica) == rows_on_disk(leader)
@@ -251,7 +251,7 @@ def test_a_purge_that_is_half_carried_out_goes_on_when_its_tail_comes_again(driv
         store(disk, SOURCE, 1, 3, settled=rests, retired=each)
         tell(disk, SOURCE, 1, 3)
     replica.vacuum_step()
-    write(replica, *state(leader, (1, 2), (1, 3)), Completed(SOURCE))
+    write(replica, *state(leader, (1, 2), (1, 3)), StateInstall(SOURCE))
     idle(replica)
     assert rows_on_disk(replica) == []
     if isinstance(replica, SqliteDisk):
@@ -272,7 +272,7 @@ def test_a_drop_that_was_never_committed_takes_no_mark_when_what_follows_is(driv
     tell(replica, SOURCE, 1, 2)
     store(replica, SOURCE, 1, 3, dropped=[20])
     if whole:
-        write(replica, *state(leader, (1, 2), (2, 1)), Completed(SOURCE))
+        write(replica, *state(leader, (1, 2), (2, 1)), StateInstall(SOURCE))
     else:
         entry = appended(replica, SourceEntry(SOURCE, 2, 1), (1, 2))
         write(replica, Undone(SOURCE, (1, 2)), entry, committed={SOURCE: (2, 1)})
@@ -289,7 +289,7 @@ def test_what_does_not_fit_is_refused(drive, other):
     last = SourceEntry(SOURCE, 1, 9)
     for refused in (
         parts[1:],
-        [*parts[:-1], Completed(SOURCE)],
+        [*parts[:-1], StateInstall(SOURCE)],
         [*parts, Undone(SOURCE, (1, 5))],
         [parts[0], appended(leader, last)],
         [*parts, appended(leader, last, (1, 8))],
@@ -313,7 +313,7 @@ def test_a_part_that_is_damaged_is_refused(tmp_path: Path) -> None:
         write(replica, StateBegin(2), StatePart(2, parts[0]))
     mixed = [StatePart(SOURCE, part) for part in (*parts, *leader.state_parts(SOURCE, (1, 1), (1, 6)))]
     with pytest.raises(BadPayload, match="more than one state"):
-        write(replica, StateBegin(SOURCE), *mixed, StateEnd(SOURCE, (1, 6)), Completed(SOURCE))
+        write(replica, StateBegin(SOURCE), *mixed, StateEnd(SOURCE, (1, 6)), StateInstall(SOURCE))
     for disk in (leader, replica):
         disk.close()
 
@@ -349,7 +349,7 @@ def test_of_a_state_in_many_parts_what_left_meanwhile_is_passed_over(tmp_path: P
     idle(leader)
     writes += [StatePart(SOURCE, part) for part in parts]
     assert len(writes) > 3
-    for each in (*writes, StateEnd(SOURCE, (1, 6)), *map(Appended, entry), Completed(SOURCE)):
+    for each in (*writes, StateEnd(SOURCE, (1, 6)), *map(Appended, entry), StateInstall(SOURCE)):
         write(replica, each)
     tell(replica, SOURCE, 1, 7)
     idle(replica)
@@ -370,7 +370,7 @@ def test_other_sources_and_the_local_one_go_on_meanwhile(tmp_path: Path) -> None
         write(replica, each)
         replica.commit(JournalTransaction(replica.index + 1, [row(10, replica.index, replica.index)]))
         store(replica, 2, 1, replica.index, row(30, replica.index, replica.index))
-    write(replica, Completed(SOURCE))
+    write(replica, StateInstall(SOURCE))
     assert seen(replica) == seen(leader)
     replica.close()
     replica = drive.open()

@@ -23,7 +23,7 @@ from amqpd.journal.sqlite.state import SourceState
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import START, new_entry
-from amqpd.replication.replica import Appended, Completed, StateBegin, StateEnd, StatePart, Undone, Write
+from amqpd.replication.replica import Appended, StateBegin, StateEnd, StateInstall, StatePart, Undone, Write
 from tests.journal.disks import row
 
 BAD, GOOD = 5, 6
@@ -56,7 +56,7 @@ def state(**more: object) -> bytes:
 
 
 def staged(part: bytes) -> list[Write]:
-    return [StateBegin(BAD), StatePart(BAD, part), StateEnd(BAD, (1, 4)), Completed(BAD)]
+    return [StateBegin(BAD), StatePart(BAD, part), StateEnd(BAD, (1, 4)), StateInstall(BAD)]
 
 
 UNUSABLE: dict[str, Callable[[], list[Write]]] = {

@@ -13,12 +13,12 @@ from amqpd.replication.log import Log
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import (
     Appended,
-    Completed,
-    Dropped,
     Replica,
     Replicas,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -203,7 +203,7 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
     for part, first in ((b"rows", True), (b"more", False)):
         answer = peer.receiver.replace(SnapshotPart(1, 4, (3, 25), part, first, not first), peer.writes)
     state = [StateBegin(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
-    assert peer.writes == [*state, Completed(1)]
+    assert peer.writes == [*state, StateInstall(1)]
     missed, behind = lane.answered("b", answer)
     assert (len(missed), behind) == (1, [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
@@ -222,7 +222,7 @@ def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
     assert peer.replicas[1].log.last == (1, 11)
     peer.writes.clear()
     assert peer.replicas.cast_vote(1, Vote(9, "c", 1), peer.writes)
-    assert peer.writes == [Dropped(1), VoteCast(1, Vote(9, "c", 1))]
+    assert peer.writes == [StateDiscard(1), VoteCast(1, Vote(9, "c", 1))]
 
 
 def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
@@ -249,7 +249,7 @@ def test_state_of_an_epoch_that_has_ended_does_not_mix_with_the_next() -> None:
     peer.receiver.replace(SnapshotPart(1, 4, (3, 25), b"last of 4", first=False, last=True), peer.writes)
     assert peer.writes == []
     peer.receiver.replace(SnapshotPart(1, 5, (3, 28), b"last of 5", first=False, last=True), peer.writes)
-    assert peer.writes == [StatePart(1, b"last of 5"), StateEnd(1, (3, 28)), Completed(1)]
+    assert peer.writes == [StatePart(1, b"last of 5"), StateEnd(1, (3, 28)), StateInstall(1)]
 
 
 def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> None:
@@ -266,7 +266,7 @@ def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> No
     older.replace(replace(state, first=False, last=True), peer.writes)
     assert peer.writes == []
     peer.receiver.replace(replace(state, part=b"newer", first=False, last=True), peer.writes)
-    assert peer.writes == [StatePart(1, b"newer"), StateEnd(1, (3, 25)), Completed(1)]
+    assert peer.writes == [StatePart(1, b"newer"), StateEnd(1, (3, 25)), StateInstall(1)]
 
 
 def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> None:
@@ -280,7 +280,7 @@ def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> No
     assert peer.replicas[1].log.last == (1, 11)
     missed, _ = lane.answered("b", answer)
     peer.receiver.repair(missed[0], peer.writes)
-    assert peer.writes[-1] == Completed(1)
+    assert peer.writes[-1] == StateInstall(1)
     assert peer.replicas[1].log.last == (1, 12)
 
 

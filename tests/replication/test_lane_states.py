@@ -11,12 +11,12 @@ from amqpd.peers.messages import OpenedSource, Opening, SnapshotPart
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import EntryHead, Log
 from amqpd.replication.replica import (
-    Completed,
-    Dropped,
     Replica,
     Replicas,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     VoteCast,
 )
@@ -46,7 +46,12 @@ def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
     peer.writes.clear()
     state = SnapshotPart(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
-    assert peer.writes == [StateBegin(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
+    assert peer.writes == [
+        StateBegin(1, (1, 11)),
+        StatePart(1, b"what follows"),
+        StateEnd(1, (3, 25)),
+        StateInstall(1),
+    ]
 
 
 def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
@@ -77,7 +82,7 @@ def test_vote_in_the_middle_of_a_difference_leaves_what_stood() -> None:
         SnapshotPart(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes
     )
     assert answer.fenced == {1: Vote(9, "b", 1)}
-    assert peer.writes[-2:] == [Dropped(1), VoteCast(1, Vote(9, "b", 1))]
+    assert peer.writes[-2:] == [StateDiscard(1), VoteCast(1, Vote(9, "b", 1))]
 
 
 def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
@@ -123,7 +128,7 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
     assert lane.sends("b", 1, transfer)
     assert lane.peers["b"].transfers[1].behind is None
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
-    assert peer.writes[-1] == Completed(1)
+    assert peer.writes[-1] == StateInstall(1)
     assert lane.answered("b", answer) == ([], [1])
     assert lane.peers["b"].bases[1] == (1, 19)
     assert not lane.has_all("b", 1)
@@ -149,10 +154,10 @@ def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_l
     peer.receiver.open(Opening(40, (OpenedSource(1, 3, (3, 40), None),), 0), peer.writes)
     whole = SnapshotPart(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5))
     answer = peer.receiver.replace(whole, peer.writes)
-    assert Completed(1) not in peer.writes
+    assert StateInstall(1) not in peer.writes
     assert answer.bases == {1: (1, 5)}
     answer = peer.receiver.replace(replace(whole, transfer=2, base=(3, 35)), peer.writes)
-    assert peer.writes[-1] == Completed(1)
+    assert peer.writes[-1] == StateInstall(1)
     assert (answer.lacks, answer.bases) == ({1: (3, 35)}, {1: (3, 35)})
 
 
@@ -164,8 +169,8 @@ def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
     peer.receiver.replace(SnapshotPart(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5)), peer.writes)
     answer = peer.receiver.receive(Frame(41, 40, (new_entry(1, (3, 41), (2, 10), b""),), 0), peer.writes)
     assert answer.contradicted == {1}
-    assert peer.writes[-1] == Dropped(1)
-    assert Completed(1) not in peer.writes
+    assert peer.writes[-1] == StateDiscard(1)
+    assert StateInstall(1) not in peer.writes
 
 
 def test_what_is_not_committed_ends_no_transfer_of_state() -> None:

@@ -12,12 +12,12 @@ from amqpd.replication.commit import majority, reached
 from amqpd.replication.log import EntryHead, Log
 from amqpd.replication.replica import (
     Appended,
-    Completed,
     Replica,
     Replicas,
     StaleLeader,
     StateBegin,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -202,7 +202,7 @@ def test_what_the_member_has_not_kept_as_entries_comes_as_state() -> None:
         StatePart(1, b"more"),
         StateEnd(1, SECOND.position),
         Appended(THIRD),
-        Completed(1),
+        StateInstall(1),
     ]
     assert (own.log.base, own.log.last) == (SECOND.position, THIRD.position)
 
@@ -212,7 +212,7 @@ def test_state_alone_is_enough_if_nothing_follows_it() -> None:
     own = replica(FIRST)
     attempt, _ = fetching(own, writes, THIRD.position)
     attempt.fetched_state("b", SnapshotPart(1, 1, THIRD.position, b"", first=True, last=True), writes)
-    assert (attempt.phase, writes[-1]) == (Phase.WON, Completed(1))
+    assert (attempt.phase, writes[-1]) == (Phase.WON, StateInstall(1))
 
 
 def test_fetch_without_progress_is_lost_with_a_reason() -> None:

@@ -248,7 +248,7 @@ class DiskGroup:
             member.disk, member.damaged, member.gone = disk, False, False
             self._start(member, disk)
 
-    def caught_up(self, number: int) -> bool:
+    def has_caught_up(self, number: int) -> bool:
         """It has what a majority has. Raises TimeoutError as above."""
         with self.changed:
             self._repairing(number)

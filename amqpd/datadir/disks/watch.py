@@ -273,7 +273,7 @@ class DisksWatch:
 
     async def _end(self, number: int, repair: Repair) -> None:
         """All is copied. Raises TimeoutError when it is left behind meanwhile, RosterUnwritten."""
-        while not self._group.caught_up(number):  # noqa: ASYNC110 - threads tell it, some hundred times a second
+        while not self._group.has_caught_up(number):  # noqa: ASYNC110 - threads tell it, some hundred times a second
             await trio.sleep(CATCH_UP_LOOK_S)
         self._glances.begin(number)
         await self._in_thread(repair.join)

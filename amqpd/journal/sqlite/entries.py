@@ -31,10 +31,10 @@ from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry
 from amqpd.replication.replica import (
     Appended,
-    Completed,
-    Dropped,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -135,9 +135,9 @@ def _carry_out_one(connection: sqlite3.Connection, write: Write, draft: Draft, *
             staging.take_part(connection, source, part, draft)
         case StateEnd(source, base):
             staging.end(draft, source, base)
-        case Completed(source):
+        case StateInstall(source):
             staging.complete(connection, source, draft)
-        case Dropped(source):
+        case StateDiscard(source):
             staging.drop(connection, source, draft)
 
 

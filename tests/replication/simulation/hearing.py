@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqpd.peers.entry import START, LogEntry, Position
-from amqpd.replication.replica import Appended, Completed, Dropped, StateBegin, StateEnd, Undone, VoteCast, Write
+from amqpd.replication.replica import (
+    Appended,
+    StateBegin,
+    StateDiscard,
+    StateEnd,
+    StateInstall,
+    Undone,
+    VoteCast,
+    Write,
+)
 
 if TYPE_CHECKING:
     from tests.replication.simulation.process import Process
@@ -57,11 +66,11 @@ class HeardJournal:
                 of[write.source] = [each for each in of[write.source] if each.position <= write.position]
             elif isinstance(write, StateBegin):
                 staged[write.source] = []
-            elif isinstance(write, Dropped):
+            elif isinstance(write, StateDiscard):
                 staged.pop(write.source, None)
             elif isinstance(write, StateEnd):
                 ended[write.source] = write.base
-            elif isinstance(write, Completed):
+            elif isinstance(write, StateInstall):
                 # A copy that is dropped has nothing then.
                 counts["caught up by state"] += ended.pop(write.source) > START
                 tails[write.source] = staged.pop(write.source)

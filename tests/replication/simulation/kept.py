@@ -19,10 +19,10 @@ from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
 from amqpd.replication.log import EntryHead
 from amqpd.replication.replica import (
     Appended,
-    Completed,
-    Dropped,
     StateBegin,
+    StateDiscard,
     StateEnd,
+    StateInstall,
     StatePart,
     Undone,
     VoteCast,
@@ -117,7 +117,7 @@ class Kept:
         elif isinstance(write, StateBegin):
             self.commit(max(self.base, write.after))
             self.staged = Staging(write.after)
-        elif isinstance(write, Dropped):
+        elif isinstance(write, StateDiscard):
             self.staged = None
         elif staged is None:
             raise ValueError(f"nothing is staged of source {self.source}")
@@ -128,7 +128,7 @@ class Kept:
             staged.reserved = max(staged.reserved, reserved)
         elif isinstance(write, StateEnd):
             staged.base = write.base
-        elif isinstance(write, Completed):
+        elif isinstance(write, StateInstall):
             self._complete(staged)
 
     def _append(self, entry: LogEntry) -> None:
