@@ -41,7 +41,7 @@ from amqpd.publishing import publish as publishing
 from amqpd.publishing.ports import PublishingChannel
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import RouteCache
-from amqpd.queues.fences import QueueFenced
+from amqpd.queues.damage import QueueFenced
 from amqpd.queues.port import unheard
 from amqpd.session.confirms import Confirms
 from amqpd.session.credit import CreditQueue, Subscription

@@ -67,7 +67,7 @@ EXCLUDED = {
         "flow.client_counters flow.disk_space flow.leader_moves flow.quotas flow.unfinished",
         "node.orphans node.quarantine node.connection_rates node.totals",
         "publishing.histories publishing.history_replay publishing.unroutable",
-        "queues.argument_values queues.arguments queues.browsing queues.contents queues.fences queues.settings",
+        "queues.argument_values queues.arguments queues.browsing queues.contents queues.damage queues.settings",
         "session.delivery_ages session.handshake session.holds session.liveness",
         "wire.json_values wire.values",
     ),

@@ -9,8 +9,8 @@ for by a burst. 3. A queue that would have to read a damaged row is fenced. What
 not; what nobody waits for, because it is settled or its queue is gone, is no loss. 4. All finds of a step cost one
 walk over the queues. A queue that is not made yet, of a source that begins here, is made. 5. Damage is told once in
 the incarnation of the node. Nothing that is found ends anything.
-Not here: reading (`journal/sqlite/scrubbing.py`), what a fence is (`queues/fences.py`), the check of a stopped node
-(`checking/`).
+Not here: reading (`journal/sqlite/scrubbing.py`), what becomes of a queue with damage (`queues/damage.py`), the check
+of a stopped node (`checking/`).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _in_level(level: Messages, row: DamagedRow) -> str:
         begin, end = max(seq, segment.first), min(row.last, segment.last)
         if segment.live_in(begin, end):
             if segment.runs is None:
-                level.paging.fence(begin, end, row.reason)
+                level.paging.mark_damaged(begin, end, row.reason)
                 outcome = FENCED
             elif outcome != FENCED:
                 outcome = IN_MEMORY
@@ -310,7 +310,7 @@ class Scrub:
             await trio.sleep(YIELD_S)
 
     def _tell(self, found: list[ScrubbedDamage]) -> None:
-        """Fence the queues; and say what was not said."""
+        """Mark what is damaged in the queues, and log what was not logged."""
         # Each time: what was in memory may be on disk only by now.
         rows = [each for each in found if each.messages]
         damaged = [DamagedRow(each.key[0], each.key[1], each.key[2], each.reason) for each in rows]
@@ -319,7 +319,7 @@ class Scrub:
             if outcome.what == UNWANTED or outcome.queue is None or not self._new(each):
                 continue
             self._damaged_rows += 1
-            if outcome.what != FENCED:  # the fence has told
+            if outcome.what != FENCED:  # what marks it has told
                 record, (_, first, last) = outcome.queue.record, each.key
                 where = {"queue": record.name, "vhost": record.vhost, "first": first, "last": last}
                 self._log(each, COPIES_REMEDY if outcome.what == COPIES else IN_MEMORY_REMEDY, where)

@@ -48,7 +48,7 @@ def _what_it_is(row: Row) -> list[tuple[str, str | None]]:
     return [
         ("queue", f"{row['name']} in {row['vhost']} ({', '.join([row['type'], *flags])})"),
         ("led by", f"{row.get('leader') or 'nobody'}, kept by {members}" if members else row.get("leader")),
-        ("damaged", _fence(row["fenced"])),
+        ("damaged", _damage(row["fenced"])),
         ("policy", row["policy"]),
         ("operator policy", row["operator_policy"]),
         ("arguments", _members(row["arguments"])),
@@ -103,11 +103,11 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
 
 
-def _fence(fence: Mapping[str, Any] | None) -> str | None:
-    if fence is None:
+def _damage(damage: Mapping[str, Any] | None) -> str | None:
+    if damage is None:
         return None
-    where = "nothing is delivered" if fence["blocked"] else "what stands before is delivered"
-    return f"messages {fence['first']} to {fence['last']} ({fence['reason']}); {where}"
+    where = "nothing is delivered" if damage["blocked"] else "what stands before is delivered"
+    return f"messages {damage['first']} to {damage['last']} ({damage['reason']}); {where}"
 
 
 def _members(values: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ a dead letter, which does not take the source out of service. 2. A client that n
 crashed queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come
 meanwhile are not taken, so those messages are delivered again. 4. Deleting it works.
 Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`), where a damaged one stops and what
-its clients are told (`queues/fences.py`), what the operator does then (`management/damage/damaged_rows.py`).
+its clients are told (`queues/damage.py`), what the operator does then (`management/damage/damaged_rows.py`).
 
 There is no way back into service without a restart: what is in memory cannot be trusted, and a new machine for it can
 only be made from the journal, by recovery. Source: rabbit_amqqueue.erl, priv_absent (crashed).
@@ -71,17 +71,17 @@ def quarantined(node: NodePort) -> list[dict[str, Any]]:
     ]
 
 
-def fence_facts(queue: QueuePort | Paged) -> dict[str, Any] | None:
+def damage_facts(queue: QueuePort | Paged) -> dict[str, Any] | None:
     """Its damage as plain values; None when there is none."""
-    fence = queue.fence
-    return None if fence is None else fence._asdict()
+    damage = queue.damage_summary
+    return None if damage is None else damage._asdict()
 
 
 def fenced(queues: Iterable[Paged]) -> list[dict[str, Any]]:
     """Those with damage."""
     found = []
     for queue in queues:
-        facts = fence_facts(queue)
+        facts = damage_facts(queue)
         if facts is not None:
             found.append({"vhost": queue.record.vhost, "name": queue.record.name, **facts})
     return found

@@ -21,10 +21,10 @@ from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.rewriting import run_names
 from amqpd.queues.backlog import Backlog
+from amqpd.queues.damage import log_damage
 from amqpd.queues.deadletters import is_dead_letter
 from amqpd.queues.dispatchable import LOOK_WORK, Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import tell
 from amqpd.queues.host import DispatchingHost, Released
 from amqpd.queues.messages import Messages
 from amqpd.queues.states import SERVED, QueueState
@@ -290,7 +290,7 @@ class DelayedMessages(Paged):
         self.facts.withdrawn += count
 
     def look_for_damage(self) -> None:
-        self.damage_told = tell(self.host, self.record, self.messages, self.damage_told)
+        self.damage_told = log_damage(self.host, self.record, self.messages, self.damage_told)
         damaged = self.messages.damaged
         if self.damage and not damaged:
             self.damage_told = 0

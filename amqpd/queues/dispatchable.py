@@ -20,8 +20,8 @@ from amqpd.audit.book import Book
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Row
 from amqpd.queues.backlog import Backlog
+from amqpd.queues.damage import DamagedSegment, QueueDamage, damaged_segments, queue_damage
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import Damage, Fence, damage_of, fence_of
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.states import FOLLOWING, SERVED, QueueState
@@ -107,7 +107,7 @@ class MessageHolder(Dispatchable):
 
     @property
     @abstractmethod
-    def fence(self) -> Fence | None:
+    def damage_summary(self) -> QueueDamage | None:
         """Its damage, as far as it is known; None: there is none."""
 
 
@@ -124,7 +124,7 @@ class Paged(MessageHolder):
     reading: bool
     """a read of some is under way"""
     damage: bool
-    """some are damaged, and that was told (`fences.py`)"""
+    """some are damaged, and that was told (`damage.py`)"""
     damage_told: int
     """in this many lines of the log, since there was none"""
     facts: Facts
@@ -208,12 +208,12 @@ class Paged(MessageHolder):
     # Damage
 
     @property
-    def fence(self) -> Fence | None:
-        return fence_of(self.messages) if self.damage else None
+    def damage_summary(self) -> QueueDamage | None:
+        return queue_damage(self.messages) if self.damage else None
 
-    def damaged(self) -> list[Damage]:
+    def damaged(self) -> list[DamagedSegment]:
         """The same row by row, in the order of the line."""
-        return damage_of(self.messages)
+        return damaged_segments(self.messages)
 
     @abstractmethod
     def withdrawn(self, count: int) -> None:

@@ -80,7 +80,7 @@ class Expiry:
                     break
                 continue
             if transfer is not None and segment.damage:
-                # It cannot be transferred, and stays where it is (`fences.py`).
+                # It cannot be transferred, and stays where it is (`damage.py`).
                 self._agenda.remove(segment)
                 continue
             if transfer is not None and segment.runs is None and segment.scattered:
@@ -231,7 +231,7 @@ class Expiry:
 
 def _put_back(backlog: Backlog, segment: Segment, first: int, last: int, expired: bool) -> int:
     """The messages first..last of the damaged segment, which are unacked and were to be dead-lettered, are in
-    line again, each at its place (`fences.py`, rule 3). How many they are. `expired`: should a dead letter
+    line again, each at its place (`damage.py`, rule 3). How many they are. `expired`: should a dead letter
     exchange no longer ask for their bodies, they expire."""
     store = backlog.store
     backlog.settle_leaving(first, last)

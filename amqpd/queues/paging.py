@@ -6,7 +6,7 @@ Rules: 1. A segment may leave memory once the journal holds it; neighbours on di
 segment, so a backlog costs no memory that grows with it. 2. One whose messages expire in any order, and whose bodies
 will be needed then, leaves a copy of them to the timetable. 3. A row that is damaged or missing is not read again.
 Not here: when the journal writes (`journal/buffer.py`), how much may stay in memory (`flow/congestion.py`), what
-becomes of a queue with damage (`fences.py`).
+becomes of a queue with damage (`damage.py`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,9 @@ class Paging:
             self._take_deadlines(first, rows)
         segment = store.on_disk_at(first)
         if segment is not None and not (rows and rows[0].first_seq <= first):
-            self.fence(first, rows[0].first_seq - 1 if rows else segment.last if last is None else last, MISSING)
+            self.mark_damaged(
+                first, rows[0].first_seq - 1 if rows else segment.last if last is None else last, MISSING
+            )
         # The last ones first: what is cut off of a segment is a row then, and not all that is behind it.
         end = len(rows)
         while end:
@@ -229,14 +231,16 @@ class Paging:
                     (rows[begin].first_seq, rows[end - 1].last_seq) == (segment.first, segment.last)
                 )
                 if not edges:
-                    self.fence(segment.first, segment.last, "the journal's row for them holds other messages too")
+                    self.mark_damaged(
+                        segment.first, segment.last, "the journal's row for them holds other messages too"
+                    )
                 elif not segment.damage:
                     self._load(segment, rows[begin:end])
             end = begin
         segment = store.on_disk_at(first)
         if segment is not None:
             # Never again, or it would be read without end.
-            self.fence(first, segment.last, "the journal's row for them holds other messages")
+            self.mark_damaged(first, segment.last, "the journal's row for them holds other messages")
 
     def _take_deadlines(self, first: int, rows: list[Row]) -> None:
         """Of the last `untimed` segment, if it begins there. Where the row is damaged too, the messages have no
@@ -287,7 +291,7 @@ class Paging:
         self._store.mark_damaged(segment, reason)
         return False
 
-    def fence(self, first: int, last: int, reason: str) -> None:
+    def mark_damaged(self, first: int, last: int, reason: str) -> None:
         """What is on disk only of first..last, which is one row or several, cannot be read, and is not read again."""
         store = self._store
         store.cut_at(first, last)

@@ -28,8 +28,8 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Piece, Subscriber, cancelling
+from amqpd.queues.damage import FENCED_TOLD_MS, QueueFenced, blocked_at, log_damage
 from amqpd.queues.deadletters import MAXLEN
-from amqpd.queues.fences import FENCED_TOLD_MS, QueueFenced, blocked_at, tell
 from amqpd.queues.host import QueueHost
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
@@ -289,7 +289,7 @@ class Queue(LeaderQueue):
         return sole is not None and sole.exclusive
 
     def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
-        refusal = self._fenced() or self.in_use(consumer)
+        refusal = self._damage_refusal() or self.in_use(consumer)
         if refusal is None:
             self.consumers.add(consumer)
         answer(refusal)
@@ -467,7 +467,7 @@ class Queue(LeaderQueue):
                 return
             no_ack, answer = self.getters.popleft()
             if piece is None:
-                answer(self._fenced())
+                answer(self._damage_refusal())
                 facts.got_nothing += 1
                 continue
             seq = piece[3]
@@ -495,7 +495,7 @@ class Queue(LeaderQueue):
 
     # Damage
 
-    def _fenced(self) -> QueueFenced | None:
+    def _damage_refusal(self) -> QueueFenced | None:
         damage = blocked_at(self.messages) if self.damage else None
         if damage is None:
             return None
@@ -512,7 +512,7 @@ class Queue(LeaderQueue):
 
     def look_for_damage(self) -> None:
         host, record = self.host, self.record
-        self.damage_told = tell(host, record, self.messages, self.damage_told)
+        self.damage_told = log_damage(host, record, self.messages, self.damage_told)
         damaged = self.messages.damaged
         if self.damage and not damaged:
             self.used()

@@ -18,9 +18,9 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.damage import QueueDamage
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import Fence
 from amqpd.queues.port import DeclareCounts, Getter, QueuePort, Receipt, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import QueueState
@@ -126,7 +126,7 @@ class RemoteQueue(QueuePort):
         return []
 
     @property
-    def fence(self) -> Fence | None:
+    def damage_summary(self) -> QueueDamage | None:
         return None
 
     def statistics(self, now_ms: int) -> Statistics:

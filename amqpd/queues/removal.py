@@ -25,10 +25,10 @@ from amqpd.message.properties import Properties
 from amqpd.message.rewriting import with_headers
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.consumer import Piece
+from amqpd.queues.damage import drop_over_limits
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import RETRY_MS
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import drop_over_limits
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages

@@ -5,7 +5,7 @@ Rules: 1. `cursor` is where reading has come to, and `at` the segment it stands 
 not kept, nor is its place in the agenda. 3. A row that is damaged or missing is a segment of its own, on disk only,
 and is not read again.
 Not here: which messages are ready (`backlog.py`), what leaves memory and comes back (`paging.py`), when the journal
-writes (`journal/buffer.py`), what becomes of a queue with damage (`fences.py`).
+writes (`journal/buffer.py`), what becomes of a queue with damage (`damage.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from amqpd.management.figures.overview import overview
 from amqpd.node.node import Node
 from amqpd.scrub import FENCED, IN_MEMORY, UNWANTED, DamagedRow, DamageOutcome, damage_found
 from tests.harness.invariants import check_node
-from tests.queues.test_fences import WHY, Scene
+from tests.queues.test_queue_damage import WHY, Scene
 
 Basic = commands.Basic
 

@@ -11,7 +11,7 @@ import trio.testing
 
 from amqpd.journal.sqlite.scrubbing import ScrubbedDamage, ScrubStep
 from amqpd.scrub import RATE_MIN, YIELD_S, YIELDS_MAX, Scrub
-from tests.queues.test_fences import WHY, Scene
+from tests.queues.test_queue_damage import WHY, Scene
 
 pytestmark = pytest.mark.trio
 STEP, STEPS = 1 << 18, 40

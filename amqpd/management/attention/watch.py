@@ -305,8 +305,8 @@ def _is_remarkable(queue: LeaderQueue) -> bool:
 def _stopped(queue: QueuePort) -> Iterator[tuple[str, dict[str, float]]]:
     if queue.crash_reason is not None:
         yield BROKEN, {}
-    elif (fence := queue.fence) is not None:
-        yield DAMAGED, {"first": fence.first, "last": fence.last, "messages": fence.messages}
+    elif (damage := queue.damage_summary) is not None:
+        yield DAMAGED, {"first": damage.first, "last": damage.last, "messages": damage.messages}
 
 
 def _of_queue(queue: LeaderQueue, seen: _Seen, now_ms: int) -> list[tuple[str, dict[str, float]]]:

@@ -7,7 +7,7 @@ before it leaves the queue; where the files cannot be written nothing leaves. 3.
 back in line. 4. Only what is ready leaves: what a consumer has is the consumer's. 5. The files of a row (`NAME.row`
 with the bytes as they were read, `NAME.json`) are on stable storage, and so are their names, when `keep_row` returns;
 another file of the same row gets a number, and the broker neither reads nor removes them.
-Not here: finding damage (`queues/paging.py`), where a queue stops (`queues/fences.py`), deleting by number
+Not here: finding damage (`queues/paging.py`), where a queue stops (`queues/damage.py`), deleting by number
 (`messages/operations.py`).
 """
 
@@ -36,8 +36,8 @@ from amqpd.management.operators import Operator
 from amqpd.management.running import NodeAnswer, until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
+from amqpd.queues.damage import DamagedSegment, whole_again
 from amqpd.queues.dispatchable import Paged
-from amqpd.queues.fences import Damage, whole_again
 from amqpd.storage.files import sync_directory
 
 # Of the bytes in one row of an answer, before base64: below what a row may have (`control_answers.VALUE_BYTES_MAX`).
@@ -105,7 +105,7 @@ class DamagedRows:
             yield [await self._set_aside(queue, damage, row, about, by)]
 
     async def _set_aside(
-        self, queue: Paged, damage: Damage, row: Row, about: dict[str, Any], by: Operator
+        self, queue: Paged, damage: DamagedSegment, row: Row, about: dict[str, Any], by: Operator
     ) -> dict[str, Any]:
         facts = self._facts(queue, damage, row)
         name = f"{queue.record.id}-{damage.first}-{damage.last}"
@@ -133,7 +133,7 @@ class DamagedRows:
         )
         return {**about, "count": count, "file": str(file)}
 
-    async def _meant(self, which: Which) -> tuple[Paged, list[Damage]]:
+    async def _meant(self, which: Which) -> tuple[Paged, list[DamagedSegment]]:
         """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
         is none."""
         request = MessagesRequest.of_listing(
@@ -168,7 +168,7 @@ class DamagedRows:
                     pass
         queue.look_for_damage()
 
-    async def _read(self, damage: Damage) -> Row:
+    async def _read(self, damage: DamagedSegment) -> Row:
         """The row as the disk has it; without data when it has none."""
         answer, segment = NodeAnswer[list[Row]](), damage.segment
         self._reader.read(damage.level.queue_id, segment.first, segment.last, answer.give)
@@ -176,7 +176,7 @@ class DamagedRows:
         fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
         return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
 
-    def _facts(self, queue: Paged, damage: Damage, row: Row) -> dict[str, Any]:
+    def _facts(self, queue: Paged, damage: DamagedSegment, row: Row) -> dict[str, Any]:
         segment = damage.segment
         return {
             "vhost": queue.record.vhost,

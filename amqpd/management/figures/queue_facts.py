@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import Any
 
 from amqpd.management.figures.conditions import conditions
-from amqpd.node.quarantine import fence_facts
+from amqpd.node.quarantine import damage_facts
 from amqpd.node.totals import TAKEN
 from amqpd.queues.contents import head_timestamp
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS, taken
@@ -40,16 +40,16 @@ STATS = (
 
 def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
     """Times in the unit of their name, sizes in bytes; None where there is nothing to say."""
-    record, said, fence = queue.record, queue.statistics(now_ms), fence_facts(queue)
+    record, said, damage = queue.record, queue.statistics(now_ms), damage_facts(queue)
     utilisation = round(said.utilisation, 3)
     return {
         "vhost": record.vhost,
         "name": record.name,
         "type": said.settings.type,
-        "state": _state(queue, fence),
+        "state": _state(queue, damage),
         "attention": conditions(queue, now_ms),
         "out_of_service": queue.crash_reason,
-        "fenced": fence,
+        "fenced": damage,
         "durable": record.durable,
         "auto_delete": record.auto_delete,
         "exclusive": record.exclusive,
@@ -86,17 +86,17 @@ def growth_of(rates: dict[str, float]) -> float:
 
 def state_of(queue: QueuePort) -> str:
     """The word for a queue's state, as in `queue_facts`."""
-    return _state(queue, fence_facts(queue))
+    return _state(queue, damage_facts(queue))
 
 
-def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:
+def _state(queue: QueuePort, damage: dict[str, Any] | None) -> str:
     """RabbitMQ's words, except `fenced` (`amqpd/node/quarantine.py`) and `remote` (`amqpd/node/sources.py`). Why it
     crashed: `amqpd/node/quarantine.py`."""
     if queue.crash_reason is not None:
         return "crashed"
     if queue.is_remote:
         return "remote"
-    return "fenced" if fence and fence["blocked"] else "running"
+    return "fenced" if damage and damage["blocked"] else "running"
 
 
 def _settings(settings: QueueSettings) -> dict[str, Any]:

@@ -4,7 +4,7 @@ What comes in: stretches of a queue; rows of the journal. What goes out: the sam
 bodies.
 Rules: 1. What is in memory is looked at where it is; what is on disk only is read, one read at a time behind those of
 consumers, and forgotten with the next one. 2. What is gone when the disk answers is left out. 3. What is damaged, or
-missing though it should be there, is fenced (`Paging.fence`), and given without bodies.
+missing though it should be there, is marked as damaged (`Paging.mark_damaged`), and given without bodies.
 Not here: which stretches (`queues/browsing.py`), when the journal reads (`journal/writer.py`).
 """
 
@@ -106,7 +106,7 @@ class Bodies:
         if self._parsed is None or self._parsed.first != row.first_seq:
             self._parsed = body_segment(row)
             if self._parsed.damage:
-                level.paging.fence(row.first_seq, row.last_seq, self._parsed.damage)
+                level.paging.mark_damaged(row.first_seq, row.last_seq, self._parsed.damage)
         return self._parsed
 
     async def _read(self, level: Messages, first: int, last: int) -> None:
@@ -115,7 +115,7 @@ class Bodies:
         self._reader.read(level.queue_id, first, last, answer.give)
         self._level, self._rows = level, (found := await answer.wait())
         if self._row_of(level, first) is None and level.store.on_disk_only(first):
-            level.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
+            level.paging.mark_damaged(first, found[0].first_seq - 1 if found else last, MISSING)
 
 
 def _at_hand(level: Messages, seq: int) -> Segment | None:

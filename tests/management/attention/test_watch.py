@@ -28,8 +28,8 @@ from amqpd.management.attention.facts import (
 from amqpd.management.attention.watch import FORGET_MS, PATIENCE_MS, AttentionWatch
 from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.management.figures.totals import queue_of
+from amqpd.queues.damage import QueueDamage
 from amqpd.queues.facts import SAMPLE_MS
-from amqpd.queues.fences import Fence
 from tests.harness.harness import Client, Harness
 
 pytestmark = pytest.mark.trio
@@ -82,9 +82,9 @@ async def test_queues_that_stop_are_told_though_nothing_happens_to_them(monkeypa
     for name in ("hurt", "odd", "well"):
         at.client.declare(name)
     await at.rest()
-    fence = Fence(10, 12, "they do not fit their checksum", 3, 1, False)
+    damage = QueueDamage(10, 12, "they do not fit their checksum", 3, 1, False)
     hurt = at.node.queues["/", "hurt"]
-    monkeypatch.setattr(type(hurt), "fence", property(lambda queue: fence if queue is hurt else None))
+    monkeypatch.setattr(type(hurt), "damage_summary", property(lambda queue: damage if queue is hurt else None))
     at.node.queues["/", "odd"].quarantine("KeyError: 1")
     assert await at.found() == {f"{DAMAGED} hurt": {"first": 10, "last": 12, "messages": 3}, f"{BROKEN} odd": {}}
 

@@ -13,7 +13,7 @@ from pamqp import commands, frame
 from amqpd.kernel.rows import parse_row
 from amqpd.management.figures.overview import overview
 from amqpd.management.figures.queue_facts import queue_facts
-from amqpd.queues.fences import TOLD_MAX
+from amqpd.queues.damage import TOLD_MAX
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import PolicyRecord, Put
@@ -180,9 +180,9 @@ def test_facts_name_it() -> None:
     scene.client.consume("q")
     facts = queue_facts(scene.queue, 0)
     assert facts["state"] == "fenced"
-    fence = {"first": 2, "last": 2, "reason": WHY, "messages": 2, "rows": 2, "blocked": True}
-    assert facts["fenced"] == fence
-    assert overview(node)["queues_fenced"] == [{"vhost": "/", "name": "q", **fence}]
+    damage = {"first": 2, "last": 2, "reason": WHY, "messages": 2, "rows": 2, "blocked": True}
+    assert facts["fenced"] == damage
+    assert overview(node)["queues_fenced"] == [{"vhost": "/", "name": "q", **damage}]
     scene.client.send(Basic.Reject(1, True))
     facts = queue_facts(scene.queue, 0)
     assert (facts["state"], facts["fenced"]["blocked"]) == ("running", False)

@@ -40,7 +40,7 @@ REMEDY = (
 )
 
 
-class Fence(NamedTuple):
+class QueueDamage(NamedTuple):
     """The damage of one queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
     numbers are those of all that is damaged."""
 
@@ -65,8 +65,8 @@ class QueueFenced(AMQPPreconditionFailed):
         self.told = told
 
 
-class Damage(NamedTuple):
-    """A damaged row: the ids of its messages, why, and how many of them are not settled."""
+class DamagedSegment(NamedTuple):
+    """A segment whose row is damaged: the ids of its messages, why, and how many of them are not settled."""
 
     first: int
     last: int
@@ -82,27 +82,27 @@ class Damage(NamedTuple):
         return self.first + ranges[0][0], self.first + ranges[-1][1] - 1
 
 
-def fence_of(messages: Messages | Levels) -> Fence | None:
+def queue_damage(messages: Messages | Levels) -> QueueDamage | None:
     """What is said of all its damage."""
-    found = damage_of(messages)
+    found = damaged_segments(messages)
     if not found:
         return None
     first, last = found[0].left
     count, blocked = sum([each.messages for each in found]), blocked_at(messages) is not None
-    return Fence(first, last, found[0].reason, count, len(found), blocked)
+    return QueueDamage(first, last, found[0].reason, count, len(found), blocked)
 
 
-def damage_of(messages: Messages | Levels) -> list[Damage]:
+def damaged_segments(messages: Messages | Levels) -> list[DamagedSegment]:
     """What is known to be damaged, in the order of the line."""
     return [
-        _damage(level, offset, segment)
+        _damaged_segment(level, offset, segment)
         for level, offset in _levels(messages)
         for _, segment in sorted(level.store.damaged.items())
     ]
 
 
-def _damage(level: Messages, offset: int, segment: Segment) -> Damage:
-    return Damage(segment.first + offset, segment.last + offset, segment.damage, segment.left, level, segment)
+def _damaged_segment(level: Messages, offset: int, segment: Segment) -> DamagedSegment:
+    return DamagedSegment(segment.first + offset, segment.last + offset, segment.damage, segment.left, level, segment)
 
 
 def _levels(messages: Messages | Levels) -> Iterator[tuple[Messages, int]]:
@@ -111,14 +111,14 @@ def _levels(messages: Messages | Levels) -> Iterator[tuple[Messages, int]]:
         yield level, (level.queue_id - messages.queue_id) << SEQ_BITS
 
 
-def blocked_at(messages: Messages | Levels) -> Damage | None:
+def blocked_at(messages: Messages | Levels) -> DamagedSegment | None:
     """The row of the next message, if it is damaged."""
     for level, offset in _levels(messages):
         if level.backlog.ready:
             stretch = next_damaged(level.backlog)
             if stretch is None:
                 return None
-            return _damage(level, offset, level.store.segments[level.store.index_of(stretch[0])])
+            return _damaged_segment(level, offset, level.store.segments[level.store.index_of(stretch[0])])
     return None
 
 
@@ -164,7 +164,7 @@ def _ready_bytes(messages: Messages | Levels) -> int:
     return sum([level.backlog.ready_bytes for level in messages.levels()])
 
 
-def whole_again(damage: Damage) -> None:
+def whole_again(damage: DamagedSegment) -> None:
     """Its row can be read after all: as if it never had been damaged. The queue is to be looked at then."""
     damage.segment.damage = ""
     store = damage.level.store
@@ -173,7 +173,7 @@ def whole_again(damage: Damage) -> None:
         store.agenda.add(damage.segment, 0)
 
 
-def news(messages: Messages | Levels) -> Iterator[Damage | str]:
+def new_damage(messages: Messages | Levels) -> Iterator[DamagedSegment | str]:
     """Damage that nobody was told of yet; a text, when it is in the copies that the timetable keeps, which the queue
     can do without."""
     for level, offset in _levels(messages):
@@ -182,25 +182,25 @@ def news(messages: Messages | Levels) -> Iterator[Damage | str]:
             untold = list(islice(reversed(store.damaged.values()), store.untold))
             store.untold = 0
             for segment in reversed(untold):
-                yield _damage(level, offset, segment)
+                yield _damaged_segment(level, offset, segment)
         if timetable.damaged:
             reason, timetable.damaged = timetable.damaged, ""
             yield reason
 
 
-def tell(host: Host, record: QueueRecord, messages: Messages | Levels, told: int) -> int:
-    """Damage that nobody was told of yet is in the log, up to a bound. `told`: how much of this queue is by now; the
+def log_damage(host: Host, record: QueueRecord, messages: Messages | Levels, told: int) -> int:
+    """Log damage that nobody was told of yet, up to a bound. `told`: how much of this queue is by now; the
     same, after that."""
-    for each in news(messages):
+    for each in new_damage(messages):
         if isinstance(each, str):
             host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=each)
         elif told <= TOLD_MAX:
-            _tell(host, record, each, last=told == TOLD_MAX)
+            _log_segment(host, record, each, last=told == TOLD_MAX)
             told += 1
     return told
 
 
-def _tell(host: Host, record: QueueRecord, damage: Damage, last: bool) -> None:
+def _log_segment(host: Host, record: QueueRecord, damage: DamagedSegment, last: bool) -> None:
     """A line of the log. `last`: the queue has more, which is not told."""
     host.log(
         "queue_fenced",
