@@ -132,7 +132,7 @@ class Replica:
 
     def take(self, leader: Vote, entry: LogEntry, writes: list[Write]) -> Match:
         """An entry of this leader; what is to be written is added to `writes`. HELD and FOLLOWS: it is here then,
-        with all before it. AHEAD: something before it is missing. Raises Fenced, Contradiction."""
+        with all before it. AHEAD: something before it is missing. Raises StaleLeader, Contradiction."""
         self.follow(leader, writes)
         if not self.usable:
             return Match.AHEAD
@@ -155,7 +155,7 @@ class Replica:
 
     def follow(self, leader: Vote, writes: list[Write]) -> None:
         """This leader sends something. Of a higher epoch than is voted for here, it was made the leader by others: a
-        majority voted for it. Raises Fenced."""
+        majority voted for it. Raises StaleLeader."""
         if leader == self.vote:
             return
         if leader.epoch <= self.vote.epoch:
@@ -164,7 +164,7 @@ class Replica:
 
     def stage(self, leader: Vote, writes: list[Write], after: Position = START) -> None:
         """The leader is about to send what it has committed, except what is the same up to `after`. What is committed
-        here may have passed that meanwhile, by what the leader said before. Raises Fenced, BrokenConnection."""
+        here may have passed that meanwhile, by what the leader said before. Raises StaleLeader, BrokenConnection."""
         self.follow(leader, writes)
         if after > self.log.base:
             raise BrokenConnection(
@@ -174,12 +174,12 @@ class Replica:
         writes.append(StateBegin(self.source, after))
 
     def take_part(self, leader: Vote, part: bytes, writes: list[Write]) -> None:
-        """Raises Fenced."""
+        """Raises StaleLeader."""
         self.follow(leader, writes)
         writes.append(StatePart(self.source, part))
 
     def end_state(self, leader: Vote, base: Position, writes: list[Write]) -> None:
-        """All of it has come: what the leader has committed up to this entry. Raises Fenced."""
+        """All of it has come: what the leader has committed up to this entry. Raises StaleLeader."""
         self.follow(leader, writes)
         self.staged = self._whole = Log(base)
         writes.append(StateEnd(self.source, base))

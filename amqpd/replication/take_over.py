@@ -216,7 +216,7 @@ class TakeOver:
 
     def fetched(self, member: str, entries: Iterable[LogEntry], writes: list[Write]) -> Step | None:
         """Entries of the member's log, in order. When the own log ends where that one does, what is in `writes` has
-        to be on the disk before the new epoch's first entry is. Raises Fenced, Contradiction."""
+        to be on the disk before the new epoch's first entry is. Raises StaleLeader, Contradiction."""
         found = list(entries)
         if not self._is_asked(member) or self._by_state:
             return None
@@ -235,7 +235,7 @@ class TakeOver:
         return Fetch(member, self._asked)
 
     def fetched_state(self, member: str, state: SnapshotPart, writes: list[Write]) -> Step | None:
-        """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises Fenced."""
+        """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises StaleLeader."""
         if not self._is_asked(member) or not self._by_state:
             return None
         self._replica.follow(self.vote, writes)
