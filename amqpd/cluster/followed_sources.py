@@ -3,10 +3,10 @@
 What comes in: messages of leaders, over connections that they dialed. What goes out: writes for the own disk, and
 answers when these are on it.
 Rules: 1. An answer says what stands here when everything handed out before it is on the disk; a later one over the
-same lane takes the place of one that still waits: while the disk hangs there is one of each lane and transaction. 2.
-A vote waits while a leader that was answered may still hold its leader lease, unless that leader is known to be gone;
-and a leader that holds its leader lease here answers that nobody else is needed. 3. A leader that sends what the
-protocol does not know loses its connection, and nothing else.
+same replica set takes the place of one that still waits: while the disk hangs there is one of each replica set and
+transaction. 2. A vote waits while a leader that was answered may still hold its leader lease, unless that leader is
+known to be gone; and a leader that holds its leader lease here answers that nobody else is needed. 3. A leader that
+sends what the protocol does not know loses its connection, and nothing else.
 Not here: what is compared with what (`replication/receiver.py`), the leader's end (`led_sources.py`).
 """
 
@@ -32,7 +32,7 @@ from amqpd.peers.messages import (
     Heartbeat,
     Lacked,
     Message,
-    OpenLane,
+    OpenReplicaSet,
     RequestPreVote,
     RequestVote,
     SnapshotPart,
@@ -46,7 +46,7 @@ from amqpd.replication.take_over import SourceRecord
 
 PUT_OFF_MAX = 1024
 """votes that wait for the end of a leader lease: four of each source"""
-LANES_MAX = 1024
+REPLICA_SETS_MAX = 1024
 """Of one leader, over one connection: a leader has one for each set, and forgets those without a source."""
 READS_MAX = 1024
 """Questions of one peer that wait for the own disk. An attempt has one at a time, and is given up after some seconds:
@@ -83,8 +83,8 @@ class FollowedSources:
         self._index = 0
         """of the last transaction that something was handed to"""
         self._waiting: deque[tuple[int, dict[tuple[LeaderLink, int], Message]]] = deque()
-        """answers by the transaction that they wait for, then by the lane, or by the source that is voted for, as a
-        negative number: the last one of each"""
+        """answers by the transaction that they wait for, then by the replica set, or by the source that is voted for,
+        as a negative number: the last one of each"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._bases: dict[int, Position] = {}
@@ -123,29 +123,31 @@ class FollowedSources:
             self._fetch(incoming, message)
         elif isinstance(message, FetchParts):
             self._fetch_parts(incoming, message)
-        elif isinstance(message, OpenLane | Cut | Lacked | Filled | Heartbeat | Ended):
-            self._of_lane(incoming, message)
+        elif isinstance(message, OpenReplicaSet | Cut | Lacked | Filled | Heartbeat | Ended):
+            self._of_replica_set(incoming, message)
         else:
             incoming.close(f"{type(message).__name__} is no question")
 
-    def _of_lane(self, incoming: LeaderLink, message: OpenLane | Cut | Lacked | Filled | Heartbeat | Ended) -> None:
-        receiver = incoming.receivers.get(message.lane)
-        if isinstance(message, OpenLane) and any(
+    def _of_replica_set(
+        self, incoming: LeaderLink, message: OpenReplicaSet | Cut | Lacked | Filled | Heartbeat | Ended
+    ) -> None:
+        receiver = incoming.receivers.get(message.replica_set)
+        if isinstance(message, OpenReplicaSet) and any(
             self._lies(incoming, each.source, Vote(each.epoch, incoming.forwarder, incoming.incarnation))
             for each in message.opening.sources
             if self._has(each.source)
         ):
             return
         if receiver is None:
-            if not isinstance(message, OpenLane):
-                incoming.close(f"lane {message.lane} was not opened")
+            if not isinstance(message, OpenReplicaSet):
+                incoming.close(f"replica set {message.replica_set} was not opened")
                 return
-            if len(incoming.receivers) >= LANES_MAX:
+            if len(incoming.receivers) >= REPLICA_SETS_MAX:
                 incoming.forget_unused()
-            if len(incoming.receivers) >= LANES_MAX:
-                incoming.close(f"{len(incoming.receivers)} lanes are open")
+            if len(incoming.receivers) >= REPLICA_SETS_MAX:
+                incoming.close(f"{len(incoming.receivers)} replica sets are open")
                 return
-            receiver = incoming.receivers[message.lane] = Receiver(
+            receiver = incoming.receivers[message.replica_set] = Receiver(
                 incoming.forwarder, incoming.incarnation, self._replicas
             )
         if isinstance(message, Ended):
@@ -154,7 +156,7 @@ class FollowedSources:
         writes: list[Write] = []
         self._vote_delay.answers(incoming, self._shell.now_s)
         try:
-            if isinstance(message, OpenLane):
+            if isinstance(message, OpenReplicaSet):
                 self.openings.update(each.source for each in message.opening.sources if self._has(each.source))
                 answer = receiver.open(message.opening, writes)
                 for opened in message.opening.sources:
@@ -181,7 +183,7 @@ class FollowedSources:
             self._open.update(receiver.sources)
         self._commit()
         heard = self._shell.heard_revision
-        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, heard))
+        self._wait(incoming, message.replica_set, Answered(message.replica_set, message.question, answer, heard))
         self.stored()
 
     def _write(self, writes: list[Write]) -> None:
@@ -199,7 +201,7 @@ class FollowedSources:
                 self._open.discard(source)
 
     def is_sent(self, source: int) -> bool:
-        """A leader that has a connection to here has it in a lane."""
+        """A leader that has a connection to here has it in a replica set."""
         return any(receiver.has(source) for each in self._connections for receiver in each.receivers.values())
 
     def drop(self, source: int) -> None:
@@ -222,11 +224,11 @@ class FollowedSources:
             if any(receiver.has(source) for receiver in incoming.receivers.values()):
                 incoming.close(f"what it sent of source {source} cannot be written: {reason}")
 
-    def _wait(self, incoming: LeaderLink, lane: int, answer: Message) -> None:
+    def _wait(self, incoming: LeaderLink, replica_set: int, answer: Message) -> None:
         waiting = self._waiting
         if not waiting or waiting[-1][0] != self._index:
             waiting.append((self._index, {}))
-        waiting[-1][1][incoming, lane] = answer
+        waiting[-1][1][incoming, replica_set] = answer
 
     def stored(self) -> None:
         """More transactions are on the own disk, or something new is to be answered."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from amqpd.cluster.followed_sources import FollowedSources
+from amqpd.cluster.led_replica_set import SourceLane
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import Counters, place_of
 from amqpd.cluster.metadata_lag import MetadataLag
-from amqpd.cluster.own_lane import SourceLane
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.set_changes import SetChanges
 from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
@@ -261,8 +261,10 @@ class Forwarder:
         led, now_s = self.led_sources.sources, self._shell.now_s
 
         def has_all(member: str, source: int) -> bool:
-            lane = led[source].lane
-            return member == self.name or (member in lane.members and lane.has_all(member, source, now_s))
+            replica_set = led[source].replica_set
+            return member == self.name or (
+                member in replica_set.members and replica_set.has_all(member, source, now_s)
+            )
 
         usable = [name for name in self.changes.members if name not in self.isolated]
         move = self._spreading.look(self.records, usable, self.changes.desired_sets, led.keys(), has_all, now_s)
@@ -304,7 +306,7 @@ class Forwarder:
         self._leaves = True
         for source, own in self.led_sources.sources.items():
             self._shell.stops(source)
-            own.waits.force()
+            own.lane.force()
         self._stopped = self._journal.index
 
     @property
@@ -314,7 +316,7 @@ class Forwarder:
 
     def _is_settled(self, source: int) -> bool:
         own = self.led_sources.sources[source]
-        return 0 < self._stopped <= own.lane.leader.committed_of(source)
+        return 0 < self._stopped <= own.replica_set.leader.committed_of(source)
 
     def leave(self) -> None:
         """This process is about to end: it is the leader of nothing, its peers know it, and so does the store: they

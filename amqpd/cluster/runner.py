@@ -25,11 +25,11 @@ from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.led_replica_set import SourceLeadership
 from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.overview import store_sentences, unreadable_rows
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
-from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
 from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
@@ -253,7 +253,7 @@ class ClusterRunner(Shell, Cluster):
         own = self._forwarder.led_sources.sources[source]
         self._answer(partial(self._own.queues_of, source), partial(self._serve, source, own))
 
-    def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
+    def _serve(self, source: int, own: SourceLeadership, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
         if self._forwarder.led_sources.sources.get(source) is own and not self._forwarder.stops(source):
             self._node.source_begins(source, recovered)

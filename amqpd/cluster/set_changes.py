@@ -1,17 +1,18 @@
 """Carries out what operators ask of the sources that this forwarder leads: another set, another leader.
 
-What comes in: desired sets; the sources; the time. What goes out: swaps of records, sources that go to another lane
-or are handed over; desired sets that are fulfilled, or why they wait.
+What comes in: desired sets; the sources; the time. What goes out: swaps of records, sources that go to another
+replica set or are handed over; desired sets that are fulfilled, or why they wait.
 Rules: 1. Nothing of it is kept but what the store has: a leader that takes over goes on with what the record says by
-then. 2. A source is in the lane of its record's set, beside it the one that learns; only that it follows the record
-makes it move. 3. One step of a source at a time, the next one when the step before is committed. A swap of unknown
-outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
-handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
-stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once. 6. Who
-was asked to be the leader and could not is asked again later, after `LEADER_AGAIN_S`, then twice that, and so on:
-each time the source's clients are interrupted. That is forgotten with the desired set, and known to this node only.
+then. 2. A source is in the replica set of its record's set, beside it the one that learns; only that it follows the
+record makes it move. 3. One step of a source at a time, the next one when the step before is committed. A swap of
+unknown outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source
+is handed over when everything that clients handed in is committed, and the store answers: it is asked before its
+queues stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once.
+6. Who was asked to be the leader and could not is asked again later, after `LEADER_AGAIN_S`, then twice that, and so
+on: each time the source's clients are interrupted. That is forgotten with the desired set, and known to this node
+only.
 7. A learner that has voted for a higher epoch follows nobody below that: the leader hands over to itself, above it.
-Not here: which step is next (`replication/set_change.py`), lanes (`led_sources.py`), who takes over
+Not here: which step is next (`replication/set_change.py`), replica sets (`led_sources.py`), who takes over
 (`succession.py`).
 """
 
@@ -20,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from amqpd.cluster.led_replica_set import SourceLeadership
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
-from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
@@ -116,7 +117,7 @@ class DesiredLeaders:
 class _Change:
     """The change of one source's replica set or leader, while it is carried out."""
 
-    own: Own
+    own: SourceLeadership
     not_before_s: float = 0.0
     """the store's answer is waited for, or it is tried again then"""
     stopped: int = 0
@@ -186,7 +187,7 @@ class SetChanges:
             if desired_set is not None:
                 self._tell(source, desired_set, "too few of its copies answer")
             return
-        if desired_set is None and own.lane.key == (own.record.members, ()) and source not in self._changing:
+        if desired_set is None and own.replica_set.key == (own.record.members, ()) and source not in self._changing:
             return
         change = self._changing.get(source)
         if change is None or change.own is not own:
@@ -208,7 +209,7 @@ class SetChanges:
         own = change.own
         step = self._next(source, own, desired_set) if desired_set is not None else None
         learners = (step.member,) if isinstance(step, Add) else ()
-        if own.lane.key != (own.record.members, learners):
+        if own.replica_set.key != (own.record.members, learners):
             if self._led_sources.between:
                 if isinstance(step, Add):
                     self._shell.log("member_learns", source=source, member=step.member)
@@ -228,11 +229,11 @@ class SetChanges:
         if desired_set is not None and step is not None:
             self._tell(source, desired_set, _reason(step))
 
-    def _next(self, source: int, own: Own, desired_set: DesiredSetRecord) -> SetStep | None:
+    def _next(self, source: int, own: SourceLeadership, desired_set: DesiredSetRecord) -> SetStep | None:
         generations = self._led_sources.generations
 
         def counts(member: str) -> bool:
-            return member in own.lane.members and own.lane.has_all(member, source, self._shell.now_s)
+            return member in own.replica_set.members and own.replica_set.has_all(member, source, self._shell.now_s)
 
         def may_learn(member: str) -> bool:
             return member in generations and (source, member) not in self._refused
@@ -249,7 +250,7 @@ class SetChanges:
         return step
 
     def _add(self, source: int, change: _Change, member: str) -> None:
-        own, leader = change.own, change.own.lane.leader
+        own, leader = change.own, change.own.replica_set.leader
         if (member, source) in self._led_sources.contradicting:
             self._refused[source, member] = self._shell.now_s + CONTRADICTED_S
             return
@@ -295,11 +296,11 @@ class SetChanges:
         self._shell.stops(source)
         change.stopped = self._journal.index
         change.stopped_until_s = self._shell.now_s + STOPPED_S
-        change.own.waits.force()
+        change.own.lane.force()
 
     def _finish(self, source: int, change: _Change) -> None:
         own = change.own
-        if own.lane.leader.committed_of(source) >= change.stopped:
+        if own.replica_set.leader.committed_of(source) >= change.stopped:
             del self._changing[source]
             self.handing[source] = self._shell.now_s + ANSWER_S
             self._led_sources.end(source, HANDED_OVER, settled=True)

@@ -37,9 +37,9 @@ class LeaderLink:
         """of the own disk, for it, that have not ended"""
 
     def forget_unused(self) -> None:
-        """Lanes that have no source any more."""
-        for lane in [lane for lane, receiver in self.receivers.items() if not receiver.sources]:
-            del self.receivers[lane]
+        """Forget the receivers of replica sets that have no source any more."""
+        for number in [number for number, receiver in self.receivers.items() if not receiver.sources]:
+            del self.receivers[number]
 
 
 class ProcessIdentity(NamedTuple):

@@ -1,7 +1,7 @@
 """How a source stands: who lives, what is up to date, what is desired; as facts and as a sentence.
 
-What comes in: a roster, what leaders say of their copies; at a leader, its lanes and its own replicas. What goes out:
-rows with a sentence each; at a leader, how far its copies are, as plain values.
+What comes in: a roster, what leaders say of their copies; at a leader, its replica sets and its own replicas. What
+goes out: rows with a sentence each; at a leader, how far its copies are, as plain values.
 Rules: 1. A copy that is up to date counts for confirms and lacks no more than is on its way anyhow. 2. What only the
 leader knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
 4. A copy on a node that lives and has no link to the leader, or to a majority of the nodes, counts for nothing. 5.
@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from amqpd.cluster.led_replica_set import LedReplicaSet
 from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.linkage import Linkage, named_together
-from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.roster import Roster
 from amqpd.peers.entry import START
 from amqpd.replication.commit import majority
@@ -48,8 +48,8 @@ def source_facts(led_sources: LedSources) -> list[dict[str, Any]]:
             "serving": own.serving,
             "copies": {
                 peer: {
-                    "is": _state_of(own.lane, peer, source, led_sources.now_s),
-                    "lacks_bytes": own.lane.leader.lacks_bytes(peer, source),
+                    "is": _state_of(own.replica_set, peer, source, led_sources.now_s),
+                    "lacks_bytes": own.replica_set.leader.lacks_bytes(peer, source),
                 }
                 for peer in own.record.members
                 if peer != own.vote.forwarder
@@ -69,8 +69,8 @@ def replica_facts(replicas: Replicas) -> list[dict[str, Any]]:
     ]
 
 
-def _state_of(lane: OwnLane, name: str, source: int, now_s: float) -> str:
-    peer = lane.leader.peers.get(name)
+def _state_of(replica_set: LedReplicaSet, name: str, source: int, now_s: float) -> str:
+    peer = replica_set.leader.peers.get(name)
     if peer is None:
         return AWAY
     if source in peer.transfers:
@@ -80,7 +80,7 @@ def _state_of(lane: OwnLane, name: str, source: int, now_s: float) -> str:
     if source in peer.uncounted:
         return OTHER_DISK
     # Of a learner no lease is known; it counts for nothing until it is a member.
-    return SILENT if name in lane.members and not lane.leader_lease.hears(name, now_s) else COUNTS
+    return SILENT if name in replica_set.members and not replica_set.leader_lease.hears(name, now_s) else COUNTS
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """How a forwarder's sources are, and what it has done for its cluster, in numbers.
 
-What comes in: counters, lanes, records. What goes out: `ClusterStatistics`, a snapshot.
+What comes in: counters, replica sets, records. What goes out: `ClusterStatistics`, a snapshot.
 Rules: 1. Gauges are worked out when somebody asks. 2. Names are those that metrics have: `_total` for counters, units
 last.
 Not here: the counters and the log (`log_events.py`), what all nodes together have (`overview.py`).
@@ -16,8 +16,8 @@ from amqpd.cluster.log_events import Counters
 from amqpd.replication.commit import majority
 
 if TYPE_CHECKING:
+    from amqpd.cluster.led_replica_set import LedReplicaSet
     from amqpd.cluster.led_sources import LedSources
-    from amqpd.cluster.own_lane import OwnLane
     from amqpd.replication.take_over import SourceRecord
 
 
@@ -59,10 +59,10 @@ def statistics(
     now_s: float,
 ) -> ClusterStatistics:
     """`name`, `generation`: of this forwarder and its disk."""
-    lanes = list(led_sources.lanes.values())
+    replica_sets = list(led_sources.replica_sets.values())
     totals = {f"{field.name}_total": getattr(counters, field.name) for field in fields(Counters)}
     sent = led_sources.sent
-    under_way = sum(len(peer.transfers) for lane in lanes for peer in lane.leader.peers.values())
+    under_way = sum(len(peer.transfers) for replica_set in replica_sets for peer in replica_set.leader.peers.values())
     totals |= {
         "transfers_begun_total": sent.transfers_begun,
         "transfers_done_total": sent.transfers_done,
@@ -73,9 +73,11 @@ def statistics(
     }
     under = without = 0
     for source, own in led_sources.sources.items():
-        up_to_date = 1 + sum(own.lane.has_all(member, source, now_s) for member in own.lane.members if member != name)
-        under += up_to_date < len(own.lane.members)
-        without += up_to_date < majority(len(own.lane.members))
+        up_to_date = 1 + sum(
+            own.replica_set.has_all(member, source, now_s) for member in own.replica_set.members if member != name
+        )
+        under += up_to_date < len(own.replica_set.members)
+        without += up_to_date < majority(len(own.replica_set.members))
     gauges = {
         "sources_led": len(led_sources.sources),
         "sources_served": sum(own.serving for own in led_sources.sources.values()),
@@ -86,16 +88,18 @@ def statistics(
         "sources_without_majority": without,
         "sources_cut_off": len(led_sources.cut_off) + len(led_sources.given_up),
         "transfers_under_way": under_way,
-        "open_bytes": sum(lane.leader.open_bytes for lane in lanes),
+        "open_bytes": sum(replica_set.leader.open_bytes for replica_set in replica_sets),
     }
-    return ClusterStatistics(totals, gauges, tuple(lag for lane in lanes for lag in _lags(lane, name)))
+    return ClusterStatistics(
+        totals, gauges, tuple(lag for replica_set in replica_sets for lag in _lags(replica_set, name))
+    )
 
 
-def _lags(lane: OwnLane, name: str) -> Iterable[PeerLag]:
-    leader = lane.leader
-    for member in (*lane.members, *lane.learners):
+def _lags(replica_set: LedReplicaSet, name: str) -> Iterable[PeerLag]:
+    leader = replica_set.leader
+    for member in (*replica_set.members, *replica_set.learners):
         if member != name:
             peer = leader.peers.get(member)
             transactions, lag_bytes = leader.lag_of(member)
             behind = 0 if peer is None else len((peer.apart | peer.uncounted).intersection(leader.sources))
-            yield PeerLag(member, lane.members, peer is not None, transactions, lag_bytes, behind)
+            yield PeerLag(member, replica_set.members, peer is not None, transactions, lag_bytes, behind)

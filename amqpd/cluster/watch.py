@@ -1,7 +1,7 @@
 """Looks, now and then, at the replica sets whose leader this is, and says when they become worse or better.
 
-What comes in: lanes. What goes out: events, when a set's copies are not complete, when a peer is behind and when it
-has caught up, when no majority answers, when publishers wait for peers.
+What comes in: replica sets. What goes out: events, when a set's copies are not complete, when a peer is behind and
+when it has caught up, when no majority answers, when publishers wait for peers.
 Rules: 1. A change is said once. 2. What is over after `SETTLES_S` is not said: each connection begins with a peer of
 which nothing is known. 3. Costs what the number of sets and members does, not what that of sources does, while all is
 well.
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from amqpd.cluster.led_replica_set import LedReplicaSet
 from amqpd.cluster.log_events import Counters
-from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.shell import Shell
 
 SETTLES_S = 1.0
@@ -29,7 +29,7 @@ class LaggingPeer:
 
 
 @dataclass(slots=True)
-class LaneTrouble:
+class ReplicaSetTrouble:
     """The state of a replica set at the last look, and what the log was told of it."""
 
     held_lease: bool = False
@@ -43,7 +43,7 @@ class LaneTrouble:
     """since when others are; 0: they are the same"""
 
 
-class LaneWatch:
+class ReplicaSetWatch:
     """Watches the replica sets that one node leads, and logs when a set becomes worse or better."""
 
     def __init__(self, shell: Shell, name: str, counters: Counters) -> None:
@@ -51,85 +51,88 @@ class LaneWatch:
         self._shell = shell
         self._name = name
         self._counters = counters
-        self._seen: dict[int, LaneTrouble] = {}
+        self._seen: dict[int, ReplicaSetTrouble] = {}
         self._behind: dict[tuple[int, str], LaggingPeer] = {}
 
-    def look(self, lanes: Iterable[OwnLane]) -> None:
-        lanes = list(lanes)
-        there = {lane.number for lane in lanes}
+    def look(self, replica_sets: Iterable[LedReplicaSet]) -> None:
+        replica_sets = list(replica_sets)
+        there = {replica_set.number for replica_set in replica_sets}
         for number in self._seen.keys() - there:
-            del self._seen[number]  # each set that changes makes lanes and leaves them
+            del self._seen[number]  # each set that changes makes replica sets and leaves them
         for key in [each for each in self._behind if each[0] not in there]:
             del self._behind[key]
-        for lane in lanes:
-            seen = self._seen.setdefault(lane.number, LaneTrouble())
-            self._leader_lease(lane, seen)
-            self._copies(lane, seen)
-            for member in (*lane.members, *lane.learners):
+        for replica_set in replica_sets:
+            seen = self._seen.setdefault(replica_set.number, ReplicaSetTrouble())
+            self._leader_lease(replica_set, seen)
+            self._copies(replica_set, seen)
+            for member in (*replica_set.members, *replica_set.learners):
                 if member != self._name:
-                    self._peer(lane, member)
-            self._lag(lane, seen)
+                    self._peer(replica_set, member)
+            self._lag(replica_set, seen)
 
-    def lost_for_s(self, lane: OwnLane) -> float:
-        """Since when no majority of the lane answers, in seconds; 0: one does, or none has yet."""
-        seen = self._seen.get(lane.number)
+    def lost_for_s(self, replica_set: LedReplicaSet) -> float:
+        """Since when no majority of the replica set answers, in seconds; 0: one does, or none has yet."""
+        seen = self._seen.get(replica_set.number)
         return 0.0 if seen is None or not seen.leader_lease_told else self._shell.now_s - seen.lost_at_s
 
-    def _leader_lease(self, lane: OwnLane, seen: LaneTrouble) -> None:
-        sources = len(lane.leader.sources)
-        holds_lease = lane.leader_lease.holds(self._shell.now_s)
+    def _leader_lease(self, replica_set: LedReplicaSet, seen: ReplicaSetTrouble) -> None:
+        sources = len(replica_set.leader.sources)
+        holds_lease = replica_set.leader_lease.holds(self._shell.now_s)
         if seen.held_lease and not holds_lease and sources:
             seen.leader_lease_told, seen.lost_at_s = True, self._shell.now_s
             self._counters.leader_leases_lost += 1
             self._shell.log(
-                "leader_lease_lost", members=lane.members, answering=sorted(lane.leader.peers), sources=sources
+                "leader_lease_lost",
+                members=replica_set.members,
+                answering=sorted(replica_set.leader.peers),
+                sources=sources,
             )
         elif holds_lease and seen.leader_lease_told:
             seen.leader_lease_told = False
-            self._shell.log("leader_lease_back", members=lane.members, sources=sources)
+            self._shell.log("leader_lease_back", members=replica_set.members, sources=sources)
         seen.held_lease = holds_lease
 
-    def _lag(self, lane: OwnLane, seen: LaneTrouble) -> None:
-        leader, lagging = lane.leader, bool(lane.lagging)
+    def _lag(self, replica_set: LedReplicaSet, seen: ReplicaSetTrouble) -> None:
+        leader, lagging = replica_set.leader, bool(replica_set.lagging)
         if lagging and not seen.lagging:
-            lags = {member: leader.lag_of(member)[1] for member in lane.members if member != self._name}
-            open_bytes = max(leader.open_bytes, *map(leader.open_bytes_of, lane.lagging))
-            told = {"sources": len(lane.lagging), "open_bytes": open_bytes, "lags": lags}
-            self._shell.log("publishers_wait", members=lane.members, **told)
+            lags = {member: leader.lag_of(member)[1] for member in replica_set.members if member != self._name}
+            open_bytes = max(leader.open_bytes, *map(leader.open_bytes_of, replica_set.lagging))
+            told = {"sources": len(replica_set.lagging), "open_bytes": open_bytes, "lags": lags}
+            self._shell.log("publishers_wait", members=replica_set.members, **told)
         elif seen.lagging and not lagging:
-            self._shell.log("publishers_go_on", members=lane.members)
+            self._shell.log("publishers_go_on", members=replica_set.members)
         seen.lagging = lagging
 
-    def _copies(self, lane: OwnLane, seen: LaneTrouble) -> None:
-        sources, names = _missing(lane, self._name)
+    def _copies(self, replica_set: LedReplicaSet, seen: ReplicaSetTrouble) -> None:
+        sources, names = _missing(replica_set, self._name)
         missing, now_s = tuple(names), self._shell.now_s
         if missing == seen.missing:
             seen.unsaid_s = 0.0
         elif not missing:
             seen.missing, seen.unsaid_s = missing, 0.0
-            self._shell.log("copies_complete", members=lane.members, sources=len(lane.leader.sources))
+            self._shell.log("copies_complete", members=replica_set.members, sources=len(replica_set.leader.sources))
         elif not seen.unsaid_s:
             seen.unsaid_s = now_s
         elif now_s - seen.unsaid_s >= SETTLES_S:
             seen.missing, seen.unsaid_s = missing, 0.0
-            self._shell.log("copies_missing", members=lane.members, missing=missing, sources=sources)
+            self._shell.log("copies_missing", members=replica_set.members, missing=missing, sources=sources)
 
-    def _peer(self, lane: OwnLane, member: str) -> None:
-        key, now_s = (lane.number, member), self._shell.now_s
-        peer, behind = lane.leader.peers.get(member), self._behind.get(key)
-        lacks = 0 if peer is None else len(peer.apart.intersection(lane.leader.sources))
+    def _peer(self, replica_set: LedReplicaSet, member: str) -> None:
+        key, now_s = (replica_set.number, member), self._shell.now_s
+        peer, behind = replica_set.leader.peers.get(member), self._behind.get(key)
+        lacks = 0 if peer is None else len(peer.apart.intersection(replica_set.leader.sources))
         if lacks:
             behind = behind or self._behind.setdefault(key, LaggingPeer(now_s))
             if not behind.told and now_s - behind.since_s >= SETTLES_S:
                 behind.told = True
-                self._shell.log("peer_behind", peer=member, members=lane.members, sources=lacks)
+                self._shell.log("peer_behind", peer=member, members=replica_set.members, sources=lacks)
         elif behind is not None:
             del self._behind[key]
             if peer is not None:
                 self._shell.log(
                     "peer_caught_up",
                     peer=member,
-                    members=lane.members,
+                    members=replica_set.members,
                     entries=peer.sent.entries,
                     bytes=peer.sent.nbytes,
                     states=peer.transfers_begun,
@@ -137,10 +140,10 @@ class LaneWatch:
                 )
 
 
-def _missing(lane: OwnLane, name: str) -> tuple[int, list[str]]:
+def _missing(replica_set: LedReplicaSet, name: str) -> tuple[int, list[str]]:
     """Of how many sources of the set some member is not up to date, and which members; `name`: this one."""
-    leader, sources = lane.leader, set(lane.leader.sources)
-    away = {member for member in lane.members if member != name and member not in leader.peers}
+    leader, sources = replica_set.leader, set(replica_set.leader.sources)
+    away = {member for member in replica_set.members if member != name and member not in leader.peers}
     if away or not sources:
         return len(sources), sorted(away) if sources else []
     members = {peer: at for peer, at in leader.peers.items() if peer in leader.members}

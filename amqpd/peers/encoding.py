@@ -53,7 +53,7 @@ from amqpd.peers.messages import (
     Hello,
     Lacked,
     Message,
-    OpenLane,
+    OpenReplicaSet,
     Page,
     Proof,
     Query,
@@ -223,22 +223,22 @@ def _of_fields(
     return _Format(kind, made, write, read, first, last)
 
 
-_lane = Struct("<Iq")
+_replica_set = Struct("<Iq")
 _ask = Struct("<qq")
 _request = Struct("<q")
 
 _FORMATS = (
     _Format(1, Greeting, _write_greeting, _read_greeting),
-    _of_fields(2, OpenLane, _lane, OPENING),
-    _of_fields(3, Cut, _lane, FRAME, first=5),
-    _of_fields(3, Cut, _lane, FRAME_4, last=4),
-    _of_fields(4, Lacked, _lane, ENTRIES),
-    _of_fields(5, Filled, _lane, STATE),
+    _of_fields(2, OpenReplicaSet, _replica_set, OPENING),
+    _of_fields(3, Cut, _replica_set, FRAME, first=5),
+    _of_fields(3, Cut, _replica_set, FRAME_4, last=4),
+    _of_fields(4, Lacked, _replica_set, ENTRIES),
+    _of_fields(5, Filled, _replica_set, STATE),
     _of_fields(6, Heartbeat, Struct("<Iqqq"), first=5),
     _of_fields(6, Heartbeat, Struct("<Iqq"), last=4),
     _of_fields(7, Ended, Struct("<Iqq")),
-    _of_fields(8, Answered, _lane, ANSWER, NUMBER, first=5),
-    _of_fields(8, Answered, _lane, ANSWER, last=4),
+    _of_fields(8, Answered, _replica_set, ANSWER, NUMBER, first=5),
+    _of_fields(8, Answered, _replica_set, ANSWER, last=4),
     _of_fields(9, RequestPreVote, _ask),
     _of_fields(10, Would, _request, BALLOT),
     _of_fields(11, RequestVote, _ask, VOTE),

@@ -70,8 +70,8 @@ class BrokenConnection(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The part of one transaction of the leader's journal that belongs to one replica set. Frames of a lane are taken
-    in one after the other: `after` is the number of the one before it."""
+    """The part of one transaction of the leader's journal that belongs to one replica set. Frames of a replica set
+    are taken in one after the other: `after` is the number of the one before it."""
 
     number: int
     """the index of the transaction in the leader's journal, idx of all entries"""

@@ -1,17 +1,19 @@
 """What forwarders say to each other, one message a class.
 
-What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the leader of its lanes
-and when it takes over; the one that accepted it answers over the same connection.
-Rules: 1. `lane` is a small number that the dialer chooses for a replica set when it opens the lane, for this
-connection only. 2. `question` and `request` grow with each message of a connection; an answer names the last question
-that it covers, so questions may be answered together. 3. Messages of a connection arrive in order or not at all.
+What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the leader of its
+replica sets and when it takes over; the one that accepted it answers over the same connection.
+Rules: 1. `replica_set` is a small number that the dialer chooses for a replica set when it opens that, for this
+connection only. 2. `question` and `request` grow with each message of a connection; an answer names the last
+question that it covers, so questions may be answered together. 3. Messages of a connection arrive in order or not at
+all.
 Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what they make a forwarder do.
 
 | dialer -> acceptor | acceptor -> dialer | of |
 |---|---|---|
 | Greeting, Proof | Greeting, Proof, Refusal | the connection, first (`links/handshake.py`) |
-| OpenLane, Cut, Lacked, Filled, Heartbeat | Answered | a lane (`replication/leader.py`, `replication/receiver.py`) |
-| Ended | | a lane: the leader lease of its leader |
+| OpenReplicaSet, Cut, Lacked, Filled, Heartbeat | | a replica set, from its leader (`replication/leader.py`) |
+| | Answered | the same, from a peer (`replication/receiver.py`) |
+| Ended | | a replica set: the leader lease of its leader |
 | RequestPreVote | Would | a take-over (`replication/take_over.py`) |
 | RequestVote | Voted for | a take-over |
 | FetchEntries | Entries | a take-over |
@@ -31,7 +33,7 @@ NONCE_BYTES = 32
 
 
 class OpenedSource(NamedTuple):
-    """A source of a lane that is opened."""
+    """A source of a replica set that is opened."""
 
     source: int
     epoch: int
@@ -41,7 +43,7 @@ class OpenedSource(NamedTuple):
     checksum: int | None
     """of that; None: it is not kept any more"""
     since: int = 0
-    """frames of the lane below this one say nothing of it: it was in another lane then"""
+    """frames of the replica set below this one say nothing of it: it was in another replica set then"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class SnapshotPart:
 
     source: int
     transfer: int
-    """which one over this connection (`LeaderLane.sends_state`)"""
+    """which one over this connection (`ReplicaSetLeader.sends_state`)"""
     base: Position
     """the last entry that all parts together have: not below what is committed when the first one is sent"""
     part: bytes
@@ -162,20 +164,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLane:
-    """The leader's first word of a lane over this connection, and again when it becomes the leader of more
+class OpenReplicaSet:
+    """The leader's first word of a replica set over this connection, and again when it becomes the leader of more
     sources."""
 
-    lane: int
+    replica_set: int
     question: int
     opening: Opening
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The next frame of a lane."""
+    """The next frame of a replica set."""
 
-    lane: int
+    replica_set: int
     question: int
     frame: Frame
 
@@ -184,7 +186,7 @@ class Cut:
 class Lacked:
     """Entries of one source that an answer said were lacking, in order."""
 
-    lane: int
+    replica_set: int
     question: int
     entries: tuple[LogEntry, ...]
 
@@ -193,7 +195,7 @@ class Lacked:
 class Filled:
     """A part of a source's state, for a peer that lacks more than is kept as entries."""
 
-    lane: int
+    replica_set: int
     question: int
     state: SnapshotPart
 
@@ -203,7 +205,7 @@ class Heartbeat:
     """The number of what is committed, when there is no frame to say it with; and a question, so that the leader
     lease goes on."""
 
-    lane: int
+    replica_set: int
     question: int
     committed: int
     revision: int = 0
@@ -215,17 +217,17 @@ class Ended:
     """The sender is not the leader of the source any more: nobody has to wait for its leader lease to end. Not
     answered."""
 
-    lane: int
+    replica_set: int
     source: int
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to a question of a lane: what stands at the peer, once everything of the lane up to this question
-    is on its disk."""
+    """The answer to a question of a replica set: what stands at the peer, once everything of the replica set up to
+    this question is on its disk."""
 
-    lane: int
+    replica_set: int
     question: int
     answer: Acknowledgement
     revision: int = 0
@@ -321,7 +323,7 @@ class Page:
 FromDialer = (
     Greeting
     | Proof
-    | OpenLane
+    | OpenReplicaSet
     | Cut
     | Lacked
     | Filled

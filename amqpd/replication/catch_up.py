@@ -23,9 +23,10 @@ class Tail:
     def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
         self.epoch = epoch
         self.first = first
-        """number of the first frame of this epoch, or with it in this lane, if it has come from another one"""
+        """number of the first frame of this epoch, or with it in this replica set, if it has come from another one"""
         self.since = 0
-        """frames of the lane below this one say nothing of the source; 0: the epoch has begun in this lane"""
+        """frames of the replica set below this one say nothing of the source; 0: the epoch has begun in this replica
+        set"""
         self.base = base
         """the last entry before these"""
         self._entries = list(entries)

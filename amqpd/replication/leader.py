@@ -1,4 +1,4 @@
-"""The leader's end of a lane: all sources that are led here and the same replica set.
+"""The leader's end of one replica set: all sources that are led here and that this set keeps.
 
 What comes in: what each transaction of the journal has of these sources; that it is on the own disk; answers of
 peers. What goes out: frames, what peers lack, and growing numbers: frames up to them are committed.
@@ -7,9 +7,9 @@ has it on disk, this forwarder among them. With it is committed whatever its ent
 begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
 matched does not count there, and everything else does. One that so has no majority is left out: the others go on.
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
-by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
-counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
-Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each
+by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another replica
+set counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
+Not here: what is under way to whom (`catch_up.py`), connections (the replica set is opened again after each
 break), how an epoch is won (`take_over.py`).
 """
 
@@ -38,8 +38,8 @@ UNDER_WAY_MAX = 8
 time of an answer, which is one of its disk; and much less than a connection may have to send."""
 
 
-class LeaderLane:
-    """The leader's end of one lane. Numbers are those of the own journal's transactions."""
+class ReplicaSetLeader:
+    """The leader's end of one replica set. Numbers are those of the own journal's transactions."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class LeaderLane:
 
     def committed_of(self, source: int) -> int:
         """Entries of the source in frames up to this one are committed: their confirms wait for it. Never below
-        `committed`; 0 until there is something to be said of it in this lane."""
+        `committed`; 0 until there is something to be said of it in this replica set."""
         upto, tail = self.left_out.get(source, self.passed), self._tails.get(source)
         return upto if tail is None or upto >= tail.since else 0
 
@@ -120,13 +120,13 @@ class LeaderLane:
         return self._joins(source, Tail(epoch, self.number + 1, base, tail), uncounted)
 
     def adopt(self, source: int, tail: Tail, first: int, uncounted: Iterable[str] = ()) -> Opening:
-        """As `begin`, in the middle of an epoch: the source has been in another lane, which has released this tail.
-        `first`: number of the next frame, which is to have an entry of it."""
+        """As `begin`, in the middle of an epoch: the source has been in another replica set, which has released this
+        tail. `first`: number of the next frame, which is to have an entry of it."""
         tail.first = tail.since = first
         return self._joins(source, tail, uncounted)
 
     def release(self, source: int) -> Tail:
-        """It goes to another lane, which is asked from now on whether what it has is committed."""
+        """It goes to another replica set, which is asked from now on whether what it has is committed."""
         tail = self._tails[source]
         self.end(source)
         return tail
@@ -135,7 +135,7 @@ class LeaderLane:
         self._tails[source] = tail
         self.left_out.pop(source, None)
         if tail.nbytes > self._kept_bytes_max:
-            self._held.add(source)  # no frame of this lane, which goes when it is too much, has these entries
+            self._held.add(source)  # no frame of this replica set, which goes when it is too much, has these entries
         names = set(uncounted)
         for name, peer in self.peers.items():
             (peer.uncounted.add if name in names else peer.uncounted.discard)(source)
@@ -146,7 +146,7 @@ class LeaderLane:
 
     def end(self, source: int) -> None:
         """It is not the leader any more; peers are to be told. What of it is not committed by then never is, by this
-        lane."""
+        replica set."""
         self._tails.pop(source, None)
         self.fenced.pop(source, None)
         self.outbid.pop(source, None)
@@ -156,8 +156,8 @@ class LeaderLane:
             peer.resends.pop(source, None)
 
     def cut(self, number: int, payloads: Mapping[int, bytes], revision: int = 0) -> Frame:
-        """What the transaction of the journal with this index has of the lane's sources, for all peers. `revision`:
-        see `Frame`."""
+        """What the transaction of the journal with this index has of the replica set's sources, for all peers.
+        `revision`: see `Frame`."""
         entries = []
         for source, payload in payloads.items():
             tail = self._tails[source]

@@ -30,7 +30,7 @@ by so much."""
 
 
 class LeaderLease:
-    """The leader lease of one leader over the sources of one lane."""
+    """The leader lease of one leader over the sources of one replica set."""
 
     def __init__(self, lease_s: float, members: int) -> None:
         self._lease_s = lease_s
@@ -52,7 +52,8 @@ class LeaderLease:
 
     def holds(self, now_s: float, uncounted: Container[str] = ()) -> bool:
         """With the peers that have answered in time, this leader is a majority of the set. `uncounted`: those whose
-        disk the source's record does not name (`LeaderLane.uncounted_at`): it has forgotten what they voted for."""
+        disk the source's record does not name (`ReplicaSetLeader.uncounted_at`): it has forgotten what they voted
+        for."""
         since = now_s - self._lease_s
         answered = sum(sent >= since and peer not in uncounted for peer, sent in self._answered.items())
         return 1 + answered >= majority(self._members)

@@ -1,11 +1,11 @@
-"""The end of a lane at a peer: takes in what a leader sends over one connection.
+"""The end of a replica set at a peer: takes in what a leader sends over one connection.
 
-What comes in: the opening of the lane, frames, and entries that were missing. What goes out: for each, what to write,
-and an answer that is sent when that is written.
+What comes in: the opening of the replica set, frames, and entries that were missing. What goes out: for each, what to
+write, and an answer that is sent when that is written.
 Rules: 1. Frames are taken one after the other; the answer is the number of the last one. 2. Each source matches by
 itself: one that does not is left out, and the answer says so; everything else of the frame counts. 3. A source is in
-line again when it has all that frames of this lane had of it. 4. A source whose leader the sender is not any more is
-`fenced`, and everything else goes on.
+line again when it has all that frames of this replica set had of it. 4. A source whose leader the sender is not any
+more is `fenced`, and everything else goes on.
 Not here: how the leader makes up for what is missing (`leader.py`).
 """
 
@@ -28,14 +28,14 @@ class _Gap:
 
 
 class Receiver:
-    """The peer's end of one lane over one connection."""
+    """The peer's end of one replica set over one connection."""
 
     def __init__(self, forwarder: str, incarnation: int, replicas: Replicas) -> None:
         self._forwarder = forwarder
         self._incarnation = incarnation
         self._replicas = replicas
         self._leaders: dict[int, Vote] = {}
-        """of the sources of the lane"""
+        """of the sources of the replica set"""
         self._number = self._committed = self._passed = 0
         self._left_out: frozenset[int] = frozenset()
         """sources of which what is above `_committed` does not count, although frames up to `_passed` do"""
@@ -58,12 +58,12 @@ class Receiver:
         return self._leaders.get(source) == vote and source not in self._fenced
 
     def has(self, source: int) -> bool:
-        """It is in the lane."""
+        """It is in the replica set."""
         return source in self._leaders
 
     @property
     def sources(self) -> dict[int, Vote]:
-        """Those of the lane, with the leader's vote."""
+        """Those of the replica set, with the leader's vote."""
         return dict(self._leaders)
 
     def open(self, opening: Opening, writes: list[Write]) -> Acknowledgement:
@@ -142,8 +142,8 @@ class Receiver:
             self.left(source)
 
     def left(self, source: int) -> None:
-        """It is not in this lane any more. What numbers of the lane say from now on is not said of it, though it may
-        go on over another lane."""
+        """It is not in this replica set any more. What numbers of the replica set say from now on is not said of it,
+        though it may go on over another replica set."""
         for each in (self._leaders, self._since, self._gaps, self._fenced, self._staging, self._transfers):
             each.pop(source, None)
         self._contradicted.discard(source)
@@ -177,7 +177,7 @@ class Receiver:
         self._gaps.pop(source, None)
 
     def _compare(self, source: int, last: Position, checksum: int | None, writes: list[Write]) -> None:
-        """A source joins the lane. Its leader's last entry is compared, without its payload."""
+        """A source joins the replica set. Its leader's last entry is compared, without its payload."""
         replica = self._replicas[source]
         try:
             replica.follow(self._leaders[source], writes)

@@ -8,7 +8,8 @@ as a learner that counts for nothing. 3. A leader begins a step when an entry of
 next one when an entry is that follows the step before: so no two steps are under way. (The dissertation lacks the
 first half of that; Ongaro added it on the Raft mailing list in 2015.) 4. A leader that is not to be in the set hands
 over, when nobody else is to leave. 5. A set grows before it shrinks, by one.
-Not here: how a learner catches up, how a source goes from one lane to another (`leader.py`), when (`amqpd.cluster`).
+Not here: how a learner catches up, how a source goes from one replica set to another (`leader.py`), when
+(`amqpd.cluster`).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_each_metric_of_a_single_node_is_served(api: Api) -> None:
 
 def test_each_metric_of_a_cluster_is_one_of_its_statistics() -> None:
     sent = SimpleNamespace(transfers_begun=0, transfers_done=0, transfers_followed=0, entries=0, nbytes=0)
-    leaders: Any = SimpleNamespace(lanes={}, sources={}, sent=sent, cut_off={}, given_up=set())
+    leaders: Any = SimpleNamespace(replica_sets={}, sources={}, sent=sent, cut_off={}, given_up=set())
     facts = statistics(Counters(), leaders, [], "a", 1, 0.0).facts()
     served = {f"amqpd_cluster_{name}" for name in facts}
     served |= {f"amqpd_cluster_peer_{name}" for name in PeerLag.__dataclass_fields__}

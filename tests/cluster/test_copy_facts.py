@@ -23,7 +23,7 @@ def test_the_leader_says_who_is_away_and_whose_disk_is_another_one() -> None:
     world.disconnect("a", "c")
     [row] = source_facts(world["a"].forwarder.led_sources)
     assert row["copies"]["c"] == {"is": AWAY, "lacks_bytes": None}
-    world["a"].forwarder.led_sources.sources[SOURCE].lane.leader.peers["b"].uncounted.add(SOURCE)
+    world["a"].forwarder.led_sources.sources[SOURCE].replica_set.leader.peers["b"].uncounted.add(SOURCE)
     [row] = source_facts(world["a"].forwarder.led_sources)
     assert row["copies"]["b"]["is"] == OTHER_DISK
 

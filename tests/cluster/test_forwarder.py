@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from amqpd.cluster import led_sources
+from amqpd.cluster.led_replica_set import QUESTIONS_MAX, OpenQuestions
 from amqpd.cluster.led_sources import GIVES_UP_LEASES
-from amqpd.cluster.own_lane import QUESTIONS_MAX, OpenQuestions
 from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.messages import Entries
-from amqpd.replication.leader import LeaderLane
+from amqpd.replication.leader import ReplicaSetLeader
 from amqpd.replication.take_over import SourceRecord
 
 from .forwarders import LEASE_S, World
@@ -106,7 +106,7 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    waits = machine.forwarder.led_sources.sources[5].waits
+    waits = machine.forwarder.led_sources.sources[5].lane
     index = machine.publish(5, b"one")
     waits.gathering = index + 1  # the journal has cut what gathered
     waits.force()
@@ -122,7 +122,7 @@ def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_befo
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    waits = machine.forwarder.led_sources.sources[5].waits
+    waits = machine.forwarder.led_sources.sources[5].lane
     for number in range(3):
         index = machine.journal.index
         if not number:
@@ -137,14 +137,14 @@ def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_befo
     assert waits.reported == index + 1
     machine.journal.force()
     world.move()
-    assert machine.forwarder.led_sources.sources[5].lane.leader.number == index + 1, "nobody waits, no frame"
+    assert machine.forwarder.led_sources.sources[5].replica_set.leader.number == index + 1, "nobody waits, no frame"
 
 
-def left_out(world: World, source: int) -> LeaderLane:
+def left_out(world: World, source: int) -> ReplicaSetLeader:
     """At the leader "a": `c` is away, and `b` waits for the source's state, which is not sent."""
     world.wait(0.2)
-    leader = world["a"].forwarder.led_sources.sources[source].lane.leader
-    assert leader.sources == {5, 6}, "one replica set, one lane"
+    leader = world["a"].forwarder.led_sources.sources[source].replica_set.leader
+    assert leader.sources == {5, 6}, "one replica set"
     world["a"].read_state = lambda *asked: None  # type: ignore[method-assign]
     world.disconnect("a", "b")
     world["a"].publish(source, b"more than is kept for b")
@@ -229,8 +229,8 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
     world["b"].commit = commit  # type: ignore[method-assign]
     world.wait(0.2)
     assert logs(world, 5)[1] == logs(world, 5)[0]
-    [lane] = world["a"].forwarder.led_sources.lanes.values()
-    assert lane.leader.peers["b"].number == lane.leader.number
+    [replica_set] = world["a"].forwarder.led_sources.replica_sets.values()
+    assert replica_set.leader.peers["b"].number == replica_set.leader.number
 
 
 def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_than_it_was_sent() -> None:
@@ -427,13 +427,13 @@ def test_a_leader_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_aga
     world.wait(2 * LEASE_S)
     assert world["a"].told_cut_off[-1] == 1
     assert not a.is_moving(1), "nobody knows when that is decided"
-    assert a.led_sources.sources[1].waits.lagging, "its publishers wait"
+    assert a.led_sources.sources[1].lane.lagging, "its publishers wait"
     assert a.statistics().gauges["sources_cut_off"] == 1
     # A majority is back in time: all goes on.
     world.connect("a")
     world.wait(LEASE_S / 4)
     assert world["a"].told_cut_off[-1] == 0
-    assert not a.led_sources.sources[1].waits.lagging
+    assert not a.led_sources.sources[1].lane.lagging
     assert world["a"].serving == {1}
     # Not in time: it gives up, and says so until somebody is the leader again.
     for pair in ("ab", "ac", "bc"):

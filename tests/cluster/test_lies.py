@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from amqpd.cluster.followed_sources import LANES_MAX, READS_MAX
+from amqpd.cluster.followed_sources import READS_MAX, REPLICA_SETS_MAX
 from amqpd.peers.entry import EPOCH_MAX, EPOCH_STEP_MAX, NUMBER_MAX, SOURCES_MAX, START, Vote
 from amqpd.peers.messages import (
     FROM_ACCEPTOR,
@@ -22,7 +22,7 @@ from amqpd.peers.messages import (
     Message,
     OpenedSource,
     Opening,
-    OpenLane,
+    OpenReplicaSet,
     RequestPreVote,
     RequestVote,
     Voted,
@@ -78,7 +78,9 @@ class Lied(World):
 
 
 def extremes(name: str) -> list[int]:
-    return {"epoch": [0, EPOCH_MAX], "source": [1, SOURCES_MAX], "lane": [0, 2**32 - 1]}.get(name, [0, NUMBER_MAX])
+    return {"epoch": [0, EPOCH_MAX], "source": [1, SOURCES_MAX], "replica_set": [0, 2**32 - 1]}.get(
+        name, [0, NUMBER_MAX]
+    )
 
 
 @pytest.mark.parametrize("message", [*FROM_LEADER[:-1], *ANSWERS[:-1]], ids=lambda message: type(message).__name__)
@@ -105,7 +107,7 @@ def test_the_epochs_are_not_used_up_by_one_who_asks_for_the_last() -> None:
 
 def test_a_leader_that_nobody_made_one_is_not_followed() -> None:
     world = Lied()
-    world.say([OpenLane(1, 1, Opening(8, (OpenedSource(SOURCE, EPOCH_MAX, START, None),), 6))])
+    world.say([OpenReplicaSet(1, 1, Opening(8, (OpenedSource(SOURCE, EPOCH_MAX, START, None),), 6))])
     assert "names epoch" in world.closed[0]
     assert world["a"].votes[SOURCE].epoch == 1
     world.judge()
@@ -139,9 +141,10 @@ def test_the_store_is_not_told_of_an_epoch_that_a_member_made_up(epoch: int) -> 
 def test_what_one_peer_has_open_is_bounded() -> None:
     world = Lied()
     world.say(
-        OpenLane(lane, 1, Opening(8, (OpenedSource(SOURCE, 1, START, None),), 6)) for lane in range(LANES_MAX + 10)
+        OpenReplicaSet(number, 1, Opening(8, (OpenedSource(SOURCE, 1, START, None),), 6))
+        for number in range(REPLICA_SETS_MAX + 10)
     )
-    assert world.closed == []  # each lane takes the source from the one before
+    assert world.closed == []  # each replica set takes the source from the one before
     asks: list[Message] = [FetchEntries(number, SOURCE, START) for number in range(READS_MAX)]
     link = world._links["b", "a"]
     for ask in (*asks, FetchParts(1, SOURCE, START)):
@@ -154,7 +157,7 @@ def test_what_one_peer_has_open_is_bounded() -> None:
     world.move()
     assert world.closed == []
     world["a"].forwarder.asked(link, Heartbeat(77777, 1, 1))
-    assert world.closed == ["lane 77777 was not opened"]
+    assert world.closed == ["replica set 77777 was not opened"]
 
 
 def test_a_copy_that_the_disk_does_not_take_is_left_out_and_everything_else_goes_on() -> None:

@@ -143,7 +143,7 @@ def needs_state(world: World, payload: bytes) -> None:
     world.disconnect("a", "c")
     world["a"].publish(5, payload)
     world.wait(0.2)
-    leader = world["a"].forwarder.led_sources.sources[5].lane.leader
+    leader = world["a"].forwarder.led_sources.sources[5].replica_set.leader
     leader._tails[5].forget(leader.number)
     world.connect("c")
     world.wait(0.2)
@@ -178,7 +178,7 @@ def test_a_peer_that_takes_long_is_behind_until_it_has_caught_up() -> None:
     world = World()
     world.new_source(5, "a")
     world.wait(0.2)
-    leader = world["a"].forwarder.led_sources.sources[5].lane.leader
+    leader = world["a"].forwarder.led_sources.sources[5].replica_set.leader
     before = leader.answered
 
     leader.peers["c"].apart = frozenset([5])

@@ -60,7 +60,7 @@ def test_who_has_voted_for_the_next_leader_holds_its_lease_no_more() -> None:
     (link,) = [each for each in world["a"].forwarder.copies._connections if each.forwarder == "b"]
     assert leaders.holds_lease(5)
     world["a"].forwarder.asked(link, RequestVote(1, 5, Vote(9, "b", 1)))
-    assert leaders.sources[5].lane.leader_lease.holds(world.now_s)
+    assert leaders.sources[5].replica_set.leader_lease.holds(world.now_s)
     assert not leaders.holds_lease(5)
 
 
@@ -80,14 +80,14 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
     """The numbers that an entry reserves are given when it is committed: without that, publishers pause for ever."""
     world = World()
     world.new_source(5, "a")
-    (lane,) = world["a"].forwarder.led_sources.lanes.values()
-    answered = lane.leader.answered
+    (replica_set,) = world["a"].forwarder.led_sources.replica_sets.values()
+    answered = replica_set.leader.answered
     asks = [5, 5]  # each peer once: what is sent is answered, too
 
     def answers(peer: str, answer: Acknowledgement) -> tuple[list[Any], list[int]]:
         return answered(peer, answer)[0], [asks.pop()] if asks else []
 
-    lane.leader.answered = answers  # type: ignore[method-assign]
+    replica_set.leader.answered = answers  # type: ignore[method-assign]
     index = world["a"].publish(5, b"one")
     world.move()
     assert world["a"].journal.bases[5] == (1, index)

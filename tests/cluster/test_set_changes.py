@@ -103,8 +103,8 @@ def test_a_member_is_replaced() -> None:
     world.wait(2)
     assert world.records[5].members == ("a", "c", "d")
     assert world.desired_sets == {}
-    [lane] = world["a"].forwarder.led_sources.lanes.values()
-    assert lane.key == (("a", "c", "d"), ())
+    [replica_set] = world["a"].forwarder.led_sources.replica_sets.values()
+    assert replica_set.key == (("a", "c", "d"), ())
     world["a"].publish(5, b"1;")
     world.move()
     assert payloads(world, "d") == b"1;"
@@ -207,8 +207,8 @@ def test_a_desired_set_that_is_taken_back_leaves_the_source_as_it_is() -> None:
     world.connect("d")
     world.wait(2)
     assert world.records[5].members == ("a", "b", "c")
-    [lane] = world["a"].forwarder.led_sources.lanes.values()
-    assert lane.key == (("a", "b", "c"), ())
+    [replica_set] = world["a"].forwarder.led_sources.replica_sets.values()
+    assert replica_set.key == (("a", "b", "c"), ())
 
 
 def test_the_next_leader_goes_on_with_the_desired_set() -> None:
@@ -265,8 +265,8 @@ def test_a_swap_of_which_nobody_heard_is_found_to_have_happened() -> None:
     world.put_desired_set(DesiredSetRecord(5, tuple("abcd")))
     world.wait(3)
     assert world.records[5].members == ("a", "b", "c", "d")
-    [lane] = world["a"].forwarder.led_sources.lanes.values()
-    assert lane.key == (("a", "b", "c", "d"), ())
+    [replica_set] = world["a"].forwarder.led_sources.replica_sets.values()
+    assert replica_set.key == (("a", "b", "c", "d"), ())
     assert world.desired_sets == {}
 
 
@@ -310,11 +310,11 @@ def test_who_is_a_frame_behind_is_counted_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(world["c"], "commit", lambda: False)
     index = world["a"].publish(5, b"1;")
     world.move()
-    [lane] = world["a"].forwarder.led_sources.lanes.values()
-    assert lane.leader.passed == index > lane.leader.peers["c"].number
-    assert lane.has_all("c", 5, world.now_s)
+    [replica_set] = world["a"].forwarder.led_sources.replica_sets.values()
+    assert replica_set.leader.passed == index > replica_set.leader.peers["c"].number
+    assert replica_set.has_all("c", 5, world.now_s)
     world.now_s += 1.1 * LEASE_S
-    assert not lane.has_all("c", 5, world.now_s)
+    assert not replica_set.has_all("c", 5, world.now_s)
 
 
 def test_learners_that_stand_still_hold_up_other_changes_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_learners_that_stand_still_are_bounded(monkeypatch: pytest.MonkeyPatch) 
         for source in sources:
             world.put_desired_set(DesiredSetRecord(source, tuple("abcd")))
         world.wait(8)
-        assert sum(bool(own.lane.learners) for own in leaders.values()) == set_changes.SLOW_MAX
+        assert sum(bool(own.replica_set.learners) for own in leaders.values()) == set_changes.SLOW_MAX
     world.wait(8)
     assert {own.record.members for own in leaders.values()} == {("a", "b", "c", "d")}
 

@@ -21,7 +21,7 @@ from amqpd.journal.lane import Lane
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.messages import Acknowledgement, Opening
 from amqpd.replication.commit import majority
-from amqpd.replication.leader import LeaderLane
+from amqpd.replication.leader import ReplicaSetLeader
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Write
 from tests.cluster.forwarders import LEASE_S, RESERVES, Machine, World
@@ -255,8 +255,8 @@ def run_some(seeds: int) -> None:
         run(seed)
 
 
-def _from_the_beginning(lane: LeaderLane, source: int) -> int:
-    return lane.left_out.get(source, lane.passed)
+def _from_the_beginning(leader: ReplicaSetLeader, source: int) -> int:
+    return leader.left_out.get(source, leader.passed)
 
 
 def _opens_from_the_beginning(receiver: Receiver, opening: Opening, writes: list[Write]) -> Acknowledgement:
@@ -270,14 +270,14 @@ _open = Receiver.open
 @pytest.mark.parametrize(
     ("where", "name", "mistake"),
     [
-        (LeaderLane, "committed_of", _from_the_beginning),
+        (ReplicaSetLeader, "committed_of", _from_the_beginning),
         (Receiver, "open", _opens_from_the_beginning),
         (Receiver, "left", lambda receiver, source: None),
     ],
     ids=[
-        "the new lane speaks of what it did not have",
-        "a peer takes numbers of the new lane for what came before",
-        "a peer takes numbers of the old lane for what comes later",
+        "the new set speaks of what it did not have",
+        "a peer takes numbers of the new set for what came before",
+        "a peer takes numbers of the old set for what comes later",
     ],
 )
 def test_a_mistake_is_found(where: type, name: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:

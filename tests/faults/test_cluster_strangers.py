@@ -29,7 +29,7 @@ from amqpd.peers.messages import (
     Message,
     OpenedSource,
     Opening,
-    OpenLane,
+    OpenReplicaSet,
     Proof,
     Refusal,
     RequestVote,
@@ -111,7 +111,7 @@ class Strangers:
         asked = greeting(hello(node("b")), node("c"), self.trust)
         await first.say(asked)
         await first.hear()
-        proof = Proof(self.trust.proof(DIALER, first.said))
+        proof = Proof(self.trust.proof(DIALER, first.transcript_digest))
         await first.say(proof)
         assert isinstance(await first.hear(), Refusal)  # it is not c
         again = await self.connect(self.trust)
@@ -129,8 +129,8 @@ class Strangers:
         await self.say_as(b, RequestVote(1, source, Vote(2**63 - 1, b, 1)))
         await self.say_as(b, RequestVote(1, source, Vote(9, node("c"), 1)))
         await self.say_as(b, RequestVote(1, source, Vote(9, b, 1)), flip=True)
-        await self.say_as(b, OpenLane(1, 1, Opening(8, (OpenedSource(source, EPOCH_MAX, START, None),), 0)))
-        opening = OpenLane(1, 1, Opening(8, (OpenedSource(200, 9, START, None),), 0))
+        await self.say_as(b, OpenReplicaSet(1, 1, Opening(8, (OpenedSource(source, EPOCH_MAX, START, None),), 0)))
+        opening = OpenReplicaSet(1, 1, Opening(8, (OpenedSource(200, 9, START, None),), 0))
         unusable = new_entry(200, (9, 9), bad.before, bad.payload)
         await self.say_as(b, opening, Cut(1, 2, Frame(9, 8, (unusable,), 0)))
 

@@ -130,7 +130,7 @@ class Forwarder:
 
 
 class Lane:
-    """As `LeaderLane`, of one source and one peer."""
+    """As `ReplicaSetLeader`, of one source and one peer."""
 
     def __init__(self) -> None:
         self.last: Position = START

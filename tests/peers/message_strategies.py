@@ -25,7 +25,7 @@ from amqpd.peers.messages import (
     Message,
     OpenedSource,
     Opening,
-    OpenLane,
+    OpenReplicaSet,
     Page,
     Proof,
     Query,
@@ -42,7 +42,7 @@ numbers = st.integers(0, NUMBER_MAX)
 epochs = st.integers(0, EPOCH_MAX)
 drawn = st.integers(0, 2**63 - 1)
 sources = st.integers(1, 256)
-lanes = st.integers(0, 2**32 - 1)
+replica_sets = st.integers(0, 2**32 - 1)
 checksums = st.integers(0, 2**32 - 1)
 names = st.text(st.characters(codec="utf-8"), max_size=30)
 texts = names | st.integers(0, 60_000).map(lambda length: "x" * length)
@@ -94,13 +94,13 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Greeting: st.builds(Greeting, hellos, names, nonces, st.booleans()),
     Proof: st.builds(Proof, st.binary(max_size=PROOF_BYTES_MAX)),
     Refusal: st.builds(Refusal, st.text(st.characters(codec="utf-8"), max_size=REFUSAL_BYTES_MAX // 4)),
-    OpenLane: st.builds(OpenLane, lanes, numbers, openings),
-    Cut: st.builds(Cut, lanes, numbers, frames),
-    Lacked: st.builds(Lacked, lanes, numbers, entries),
-    Filled: st.builds(Filled, lanes, numbers, states),
-    Heartbeat: st.builds(Heartbeat, lanes, numbers, numbers, numbers),
-    Ended: st.builds(Ended, lanes, sources, epochs),
-    Answered: st.builds(Answered, lanes, numbers, answers, numbers),
+    OpenReplicaSet: st.builds(OpenReplicaSet, replica_sets, numbers, openings),
+    Cut: st.builds(Cut, replica_sets, numbers, frames),
+    Lacked: st.builds(Lacked, replica_sets, numbers, entries),
+    Filled: st.builds(Filled, replica_sets, numbers, states),
+    Heartbeat: st.builds(Heartbeat, replica_sets, numbers, numbers, numbers),
+    Ended: st.builds(Ended, replica_sets, sources, epochs),
+    Answered: st.builds(Answered, replica_sets, numbers, answers, numbers),
     RequestPreVote: st.builds(RequestPreVote, numbers, sources),
     Would: st.builds(Would, numbers, ballots),
     RequestVote: st.builds(RequestVote, numbers, sources, votes),
@@ -118,7 +118,7 @@ START: Position = (0, 0)
 EXAMPLES: list[Message] = [
     Greeting(Hello(HIGHEST, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
-    OpenLane(3, 1, Opening(8, (OpenedSource(5, 2, (1, 4), 12345, 9), OpenedSource(6, 2, START, None)), 6)),
+    OpenReplicaSet(3, 1, Opening(8, (OpenedSource(5, 2, (1, 4), 12345, 9), OpenedSource(6, 2, START, None)), 6)),
     Answered(3, 41, Acknowledgement(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
     Page(7, '{"rows":[]}'),

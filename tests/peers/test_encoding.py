@@ -36,7 +36,7 @@ from amqpd.peers.messages import (
     Message,
     OpenedSource,
     Opening,
-    OpenLane,
+    OpenReplicaSet,
     Page,
     Proof,
     Query,
@@ -289,7 +289,7 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     assert {message: bytes_of(message) for message in said} == {
         message: bytes.fromhex(text) for message, text in said.items()
     }
-    opening = OpenLane(1, 2, Opening(5, (OpenedSource(9, 3, (2, 4), None, 6),), 4))
+    opening = OpenReplicaSet(1, 2, Opening(5, (OpenedSource(9, 3, (2, 4), None, 6),), 4))
     head = struct.pack("<BIqqqI", 2, 1, 2, 5, 4, 1)
     assert bytes_of(opening) == head + struct.pack("<qqqq?Iq", 9, 3, 2, 4, False, 0, 6)
     answered = Answered(1, 2, Acknowledgement(5, {}, {}, frozenset({9}), frozenset()), 6)
@@ -310,7 +310,7 @@ def is_malformed(message: Message) -> bool:
     return False
 
 
-WIDTHS = {"lane": 32, "checksum": 32}
+WIDTHS = {"replica_set": 32, "checksum": 32}
 """of fields that are not 64 bits wide: there every number is one"""
 DRAWN = {"generation"}
 """random numbers: all that are not below zero"""

@@ -30,7 +30,7 @@ from amqpd.peers.messages import (
     Message,
     OpenedSource,
     Opening,
-    OpenLane,
+    OpenReplicaSet,
     Page,
     Query,
     RequestPreVote,
@@ -46,7 +46,7 @@ _state = SnapshotPart(SOURCE, 1, (2, 9), pickle.dumps([]), True, True, (1, 4))
 _ballot = Ballot(True, Vote(2, "b", 1), (1, 4), 7, (1, 4))
 
 FROM_LEADER: list[Message] = [
-    OpenLane(1, 1, Opening(8, (OpenedSource(SOURCE, 2, (1, 4), 12345, 0),), 6)),
+    OpenReplicaSet(1, 1, Opening(8, (OpenedSource(SOURCE, 2, (1, 4), 12345, 0),), 6)),
     Cut(1, 2, Frame(9, 8, (_entry,), 7, 7, (SOURCE,))),
     Lacked(1, 3, (_entry,)),
     Filled(1, 4, _state),

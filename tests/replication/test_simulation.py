@@ -25,7 +25,7 @@ FIRST = int(os.environ.get("AMQPD_SIMULATION_FIRST", "0"))
 DISK = os.environ.get("AMQPD_SIMULATION_DISK", "memory")
 SQLITE_SEEDS = 2
 SEEDS_TO_FIND_MAX = 1000
-LONG = (bugs_of_sets.NumbersOfBefore, bugs_of_sets.NewLaneSpeaksOfBefore)
+LONG = (bugs_of_sets.NumbersOfBefore, bugs_of_sets.NewSetSpeaksOfBefore)
 """mistakes whose seeds are long runs"""
 SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 

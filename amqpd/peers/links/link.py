@@ -33,7 +33,7 @@ class LinkLimits:
     """The bounds of a link: the bytes that it may hold, and the time that its steps may take."""
 
     out_bytes_max: int = 64 << 20
-    """What waits for one peer. As much as a lane keeps for a peer that is behind (`KEPT_BYTES_MAX` in
+    """What waits for one peer. As much as a replica set keeps for a peer that is behind (`KEPT_BYTES_MAX` in
     `replication/leader.py`): one that is further behind is caught up by state, so what waits would be of no use. One
     message that is larger goes by itself."""
     handshake_s: float = 5.0

@@ -117,7 +117,7 @@ _voted = take_over_module.TakeOver.voted
 class PeersApartCount(Patched):
     """A source that a peer has not matched counts there."""
 
-    where, name = leader_module.LeaderLane, "answered"
+    where, name = leader_module.ReplicaSetLeader, "answered"
 
     @staticmethod
     def instead(self: Any, peer: str, answer: Any) -> Any:
@@ -127,7 +127,7 @@ class PeersApartCount(Patched):
         return missed
 
 
-_answered = leader_module.LeaderLane.answered
+_answered = leader_module.ReplicaSetLeader.answered
 
 
 class EmptyReplicaVotes(Patched):
@@ -142,7 +142,7 @@ class EmptyReplicaVotes(Patched):
 class WipedReplicaAcknowledges(Patched):
     """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
 
-    where, name = leader_module.LeaderLane, "open"
+    where, name = leader_module.ReplicaSetLeader, "open"
     only = {"forget": 4000}
     nodes = members = 3
     sources = 1
@@ -152,7 +152,7 @@ class WipedReplicaAcknowledges(Patched):
         return _open(self, peer)
 
 
-_open = leader_module.LeaderLane.open
+_open = leader_module.ReplicaSetLeader.open
 
 
 class LeaderLeaseFromTheAnswer(Patched):
@@ -166,9 +166,9 @@ class LeaderLeaseFromTheAnswer(Patched):
     @staticmethod
     def instead(self: Any, peer: str, message: Any) -> None:
         _leaders_answered(self, peer, message)
-        lane = self._by_number.get(message.lane)
-        if lane is not None and peer in lane.questions:
-            lane.leader_lease.answered(peer, self._shell.now_s)
+        replica_set = self._by_number.get(message.replica_set)
+        if replica_set is not None and peer in replica_set.questions:
+            replica_set.leader_lease.answered(peer, self._shell.now_s)
 
 
 _leaders_answered = LedSources.answered
@@ -209,9 +209,9 @@ _swapped = TakeOvers._swapped
 
 
 class AdmittedByAnOlderAnswer(Patched):
-    """An answer from before the source joined the lane is taken for one about it."""
+    """An answer from before the source joined the replica set is taken for one about it."""
 
-    where, name = leader_module.LeaderLane, "admissible"
+    where, name = leader_module.ReplicaSetLeader, "admissible"
     only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
     nodes = members = 3
 
@@ -224,7 +224,7 @@ class AdmittedByAnOlderAnswer(Patched):
 class NothingKeptIsNothingThere(Patched):
     """A leader that keeps no entry of a source says that it has none."""
 
-    where, name = leader_module.LeaderLane, "_opening"
+    where, name = leader_module.ReplicaSetLeader, "_opening"
     only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
     nodes = members = 3
 
@@ -235,13 +235,13 @@ class NothingKeptIsNothingThere(Patched):
         return replace(opening, sources=tuple(said))
 
 
-_opening = leader_module.LeaderLane._opening
+_opening = leader_module.ReplicaSetLeader._opening
 
 
 class LeftOutIsConfirmed(Patched):
-    """A source without a majority is taken for committed as far as its lane is."""
+    """A source without a majority is taken for committed as far as its replica set is."""
 
-    where, name = leader_module.LeaderLane, "_look"
+    where, name = leader_module.ReplicaSetLeader, "_look"
     only = {"chain": 4000, "isolate": 2500, "break": 500}
     nodes = members = 3
     sources = 3
@@ -252,19 +252,19 @@ class LeftOutIsConfirmed(Patched):
         self.left_out, self.committed = {}, self.passed
 
 
-_look = leader_module.LeaderLane._look
+_look = leader_module.ReplicaSetLeader._look
 
 
 class PeersHearNothingOfWhatIsLeftOut(Patched):
-    """A frame says how far the lane is, and not which sources are left out: a peer that has an entry takes it for
-    committed, although only the leader has it besides.
+    """A frame says how far the replica set is, and not which sources are left out: a peer that has an entry takes it
+    for committed, although only the leader has it besides.
 
     That hurts in a set of five or more. The one that takes it for committed has it, and so has the leader: of three
     or four members every majority has one of these two. Peers whose disks are not admitted are not enough either: the
-    lane counts them and the source does not, but they have no vote, and those that have one and lack the entry are no
-    majority then. It takes a peer that counts, is connected, and lacks the entry."""
+    replica set counts them and the source does not, but they have no vote, and those that have one and lack the entry
+    are no majority then. It takes a peer that counts, is connected, and lacks the entry."""
 
-    where, name = leader_module.LeaderLane, "cut"
+    where, name = leader_module.ReplicaSetLeader, "cut"
     only = {"left out": 5000}
     nodes = members = 5
     sources = 3
@@ -274,7 +274,7 @@ class PeersHearNothingOfWhatIsLeftOut(Patched):
         return replace(_cut(self, number, payloads, revision), left_out=())
 
 
-_cut = leader_module.LeaderLane.cut
+_cut = leader_module.ReplicaSetLeader.cut
 
 
 class FetchedStateIsEverything(Patched):

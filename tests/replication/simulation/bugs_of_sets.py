@@ -20,7 +20,7 @@ HALVES = {"desired_set": 1200, "partition": 1500}
 class AddedTooEarly(Patched):
     """One that learns is a member before it has everything."""
 
-    where, name = leader_module.LeaderLane, "admissible"
+    where, name = leader_module.ReplicaSetLeader, "admissible"
     only = DESIRED_SETS
 
     @staticmethod
@@ -28,20 +28,21 @@ class AddedTooEarly(Patched):
         return set(self.sources) if peer in self.learners else _admissible(self, peer)
 
 
-_admissible = leader_module.LeaderLane.admissible
+_admissible = leader_module.ReplicaSetLeader.admissible
 
 
-class NewLaneSpeaksOfBefore(Patched):
-    """The lane that a source has come to says that its earlier entries are committed, as its other sources are."""
+class NewSetSpeaksOfBefore(Patched):
+    """The replica set that a source has come to says that its earlier entries are committed, as its other sources
+    are."""
 
-    where, name = leader_module.LeaderLane, "committed_of"
+    where, name = leader_module.ReplicaSetLeader, "committed_of"
     only = HALVES
     nodes, members, sources = 4, 3, 1
-    instead = staticmethod(lambda lane, source: lane.left_out.get(source, lane.passed))
+    instead = staticmethod(lambda replica_set, source: replica_set.left_out.get(source, replica_set.passed))
 
 
 class NumbersOfBefore(Patched):
-    """A peer takes numbers of the new lane for entries from before the source came to it."""
+    """A peer takes numbers of the new replica set for entries from before the source came to it."""
 
     where, name = Receiver, "open"
     only = HALVES

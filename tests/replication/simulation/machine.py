@@ -56,7 +56,9 @@ class Machine:
         self.drive.power_loss()
         if process.forwarder is not None:
             leaders = process.forwarder.led_sources
-            peers = [peer for lane in leaders.lanes.values() for peer in lane.leader.peers.values()]
+            peers = [
+                peer for replica_set in leaders.replica_sets.values() for peer in replica_set.leader.peers.values()
+            ]
             under_way = sum(len(peer.transfers) for peer in peers)
             counts["state given up"] += leaders.sent.transfers_begun - leaders.sent.transfers_done - under_way
             counts["state in rounds"] += leaders.sent.transfers_followed

@@ -54,7 +54,7 @@ FURTHER: Seeds = {
     leaders.PeersHearNothingOfWhatIsLeftOut: 0,
     leaders.FetchedStateIsEverything: 5,
     sets.AddedTooEarly: 0,
-    sets.NewLaneSpeaksOfBefore: 4,
+    sets.NewSetSpeaksOfBefore: 4,
     sets.NumbersOfBefore: 4,
     sets.FramesOfTheOwnVersion: 3,
     starts.NonceOfEachStart: 120,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.led_replica_set import SourceLeadership
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
-from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.journal.buffer import JournalBuffer
@@ -216,7 +216,7 @@ class Process(Shell):
         own = self.there.led_sources.sources[source]
         self._answer(self.own.queues_of(source), partial(self._serve, source, own))
 
-    def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
+    def _serve(self, source: int, own: SourceLeadership, recovered: Recovered) -> None:
         if self.there.led_sources.sources.get(source) is own and not self.there.stops(source):
             self.clock.counts["source served"] += 1
             if not self.machine.drive.damaged:

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster import led_sources, leftovers, own_disk, own_lane, set_changes
-from amqpd.replication.leader import LeaderLane
+from amqpd.cluster import led_replica_set, led_sources, leftovers, own_disk, set_changes
+from amqpd.replication.leader import ReplicaSetLeader
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.cluster import Cluster
@@ -98,14 +98,14 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
         for machine in cluster.machines.values():
             machine.slow = 0.5
     # Limits, so small that they are met.
-    lane = partial(
-        LeaderLane,
+    leader = partial(
+        ReplicaSetLeader,
         kept_bytes_max=chance.choice([100, 1000, 1 << 20]),
         behind_bytes_max=chance.choice([500, 1 << 20]),
         missed_bytes_max=chance.choice([50, 1 << 20]),
     )
     world.enter_context(patch.object(own_disk, "SOURCES", len(sets)))
-    world.enter_context(patch.object(own_lane, "LeaderLane", lane))
+    world.enter_context(patch.object(led_replica_set, "ReplicaSetLeader", leader))
     world.enter_context(patch.object(led_sources, "LAG_BYTES_MAX", chance.choice([2000, 1 << 20])))
     world.enter_context(patch.object(own_disk, "FETCH_BYTES_MAX", chance.choice([100, 1 << 20])))
     # Times, so short that what follows them is seen.

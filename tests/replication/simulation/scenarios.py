@@ -133,9 +133,9 @@ class Scenarios:
         self._clock.after(done_ms + 800, done_ms + 1800, self._faults.reconnect)
 
     def left_out_and_lost(self) -> None:
-        """A leader has entries on one other disk of five. A third member comes back, answers for the lane, and lacks
-        them: the source is left out. Before that member is sent anything, those two are cut off from the other three,
-        which go on without these entries."""
+        """A leader has entries on one other disk of five. A third member comes back, answers for the replica set, and
+        lacks them: the source is left out. Before that member is sent anything, those two are cut off from the other
+        three, which go on without these entries."""
         leader, taker, source = self._leader_and_other()
         if leader is None or taker is None or len(self._others(source, leader, taker)) != 3:
             return
@@ -163,7 +163,7 @@ class Scenarios:
             own = leader.there.led_sources.sources.get(source) if leader.runs else None
             if own is None or clock.now_ms > ends_ms:
                 cut(set())
-            elif source in own.lane.leader.left_out:
+            elif source in own.replica_set.leader.left_out:
                 clock.counts["left out, then lost"] += 1
                 cut(apart)
                 for at_ms in (1, 40):

@@ -1,12 +1,13 @@
-"""One replica set of this forwarder, as the leader of sources: who answers; and what confirms wait for, of each
-source.
+"""One replica set of this forwarder, as the leader of sources: who answers; and the lane that confirms wait for, of
+each source.
 
 What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; a growing number
 of each source.
-Rules: 1. `OwnLane` is all sources of this leader with one replica set (docs/decisions/replication.md), and with the
-same learner: its frames are cut, and answered, once for all of them. 2. What a confirm waits for is the number of one
-source, which goes with the source to another set: one that has no majority holds back its own clients, and one that
-ends here ends theirs. 3. Where somebody waits for a transaction in which the set has nothing, an empty frame is cut.
+Rules: 1. `LedReplicaSet` is all sources of this leader with one replica set (docs/decisions/replication.md), and with
+the same learner: its frames are cut, and answered, once for all of them. 2. What a confirm waits for is the number of
+one source, which goes with the source to another set: one that has no majority holds back its own clients, and one
+that ends here ends theirs. 3. Where somebody waits for a transaction in which the set has nothing, an empty frame is
+cut.
 4. A peer whose disk hangs takes questions and answers none: of `QUESTIONS_MAX` that wait every other one is
 forgotten, and an answer to that counts from the one before.
 Not here: how sources come to it (`led_sources.py`).
@@ -22,14 +23,14 @@ from amqpd.journal.lane import Lane
 from amqpd.peers.entry import Vote
 from amqpd.peers.versions import LOWEST
 from amqpd.replication.catch_up import ResendCounts
-from amqpd.replication.leader import LeaderLane
+from amqpd.replication.leader import ReplicaSetLeader
 from amqpd.replication.leader_lease import LeaderLease
 from amqpd.replication.take_over import SourceRecord
 
-LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
+ReplicaSetKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
 QUESTIONS_MAX = 4096
-"""what a lane asks in some seconds at full load"""
+"""what a replica set asks in some seconds at full load"""
 
 
 class OpenQuestions:
@@ -78,7 +79,7 @@ class SourceLane(Lane):
         self._force_journal()
 
     def cut(self, index: int) -> bool:
-        """This transaction is: whether somebody waits for it, or for one before it."""
+        """Note that the transaction was cut; whether somebody waits for it or for one before it."""
         waited = 0 < self.first_asked <= index
         if waited:
             self.first_asked = self.forced if self.forced > index else 0
@@ -92,16 +93,16 @@ class SourceLane(Lane):
         return self.reported > before
 
 
-class OwnLane:
+class LedReplicaSet:
     """One replica set of this node, with all sources that the node leads and that this set keeps."""
 
-    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, sent: ResendCounts) -> None:
-        """`number`: of the lane, as peers know it; `index`: of the journal's last transaction; `sent`: where what is
-        sent again is counted."""
+    def __init__(self, number: int, key: ReplicaSetKey, index: int, lease_s: float, sent: ResendCounts) -> None:
+        """`number`: of the replica set, as peers know it; `index`: of the journal's last transaction; `sent`: where
+        what is sent again is counted."""
         self.number = number
         self.key = key
         self.members, self.learners = key
-        self.leader = LeaderLane(self.members, index, learners=self.learners, sent=sent)
+        self.leader = ReplicaSetLeader(self.members, index, learners=self.learners, sent=sent)
         self.leader_lease = LeaderLease(lease_s, len(self.members))
         self.version = LOWEST
         """of the messages, that all of the set read: frames are the same for each of them"""
@@ -134,19 +135,20 @@ class OwnLane:
 
 
 @dataclass(slots=True)
-class Own:
-    """A source that this node leads: its vote, its record, its lane, and what its confirms wait for."""
+class SourceLeadership:
+    """A source that this node leads: its vote, its record, its replica set, and the lane that its confirms wait
+    for."""
 
     vote: Vote
     record: SourceRecord
     """as the store had it last"""
-    lane: OwnLane
-    waits: SourceLane
+    replica_set: LedReplicaSet
+    lane: SourceLane
     first: int = 0
     """number of the first frame of this epoch; 0: it is not cut yet"""
     serving: bool = False
     begun_s: float = 0.0
     moved: int = 0
-    """number of its first frame in a lane that it has come to, until that is committed"""
+    """number of its first frame in a replica set that it has come to, until that is committed"""
     known_at: int = 0
     """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""

@@ -1,4 +1,4 @@
-"""State that a leader sends over a lane: as a difference, in rounds, and what stands at the peer meanwhile."""
+"""State that a leader sends over a replica set: as a difference, in rounds, and what stands at the peer meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from amqpd.peers.entry import START, BrokenConnection, Frame, Vote, new_entry
 from amqpd.peers.messages import OpenedSource, Opening, SnapshotPart
-from amqpd.replication.leader import LeaderLane
+from amqpd.replication.leader import ReplicaSetLeader
 from amqpd.replication.log import EntryHead, Log
 from amqpd.replication.replica import (
     Replica,
@@ -20,29 +20,29 @@ from amqpd.replication.replica import (
     StatePart,
     VoteCast,
 )
-from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, leader_of
+from tests.replication.test_replica_set import ALL_OF_11, MEMBERS, Peer, leader_of
 
 
-def behind_with_base() -> tuple[LeaderLane, Peer]:
+def behind_with_base() -> tuple[ReplicaSetLeader, Peer]:
     """The peer knows (1, 11) to be committed, has (1, 12) of a leader that lost it, and lacks what is not kept."""
     old, peer = leader_of(1), Peer()
     peer.receiver.open(old.open("b"), peer.writes)
     peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
     peer.receiver.told(11, peer.writes)
     peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
-    lane = LeaderLane(MEMBERS, 30)
-    lane.begin(1, 4, (3, 25), [])
+    replica_set = ReplicaSetLeader(MEMBERS, 30)
+    replica_set.begin(1, 4, (3, 25), [])
     peer.again("c")
     peer.writes.clear()
-    return lane, peer
+    return replica_set, peer
 
 
 def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
-    lane, peer = behind_with_base()
-    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    replica_set, peer = behind_with_base()
+    answer = peer.receiver.open(replica_set.open("b"), peer.writes)
     assert answer.bases == {1: (1, 11)}
-    assert lane.answered("b", answer) == ([], [1])
-    assert lane.peers["b"].bases[1] == (1, 11)
+    assert replica_set.answered("b", answer) == ([], [1])
+    assert replica_set.peers["b"].bases[1] == (1, 11)
     peer.writes.clear()
     state = SnapshotPart(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
@@ -55,8 +55,8 @@ def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
 
 
 def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
+    replica_set, peer = behind_with_base()
+    peer.receiver.open(replica_set.open("b"), peer.writes)
     peer.writes.clear()
     state = SnapshotPart(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
@@ -64,8 +64,8 @@ def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> No
 
 
 def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
+    replica_set, peer = behind_with_base()
+    peer.receiver.open(replica_set.open("b"), peer.writes)
     peer.writes.clear()
     with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
         peer.receiver.replace(SnapshotPart(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
@@ -73,8 +73,8 @@ def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> 
 
 
 def test_vote_in_the_middle_of_a_difference_leaves_what_stood() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
+    replica_set, peer = behind_with_base()
+    peer.receiver.open(replica_set.open("b"), peer.writes)
     peer.receiver.replace(SnapshotPart(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
     assert peer.replicas.cast_vote(1, Vote(9, "b", 1), peer.writes)
     assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
@@ -86,64 +86,68 @@ def test_vote_in_the_middle_of_a_difference_leaves_what_stood() -> None:
 
 
 def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
-    lane, peer = LeaderLane(MEMBERS, 10, kept_bytes_max=20), Peer()
-    lane.begin(1, 1, START, [])
-    lane.open("c")
-    commit_many(lane, range(11, 20))
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    transfer = lane.sends_state("b", 1, (1, 19))
+    replica_set, peer = ReplicaSetLeader(MEMBERS, 10, kept_bytes_max=20), Peer()
+    replica_set.begin(1, 1, START, [])
+    replica_set.open("c")
+    commit_many(replica_set, range(11, 20))
+    replica_set.answered("b", peer.receiver.open(replica_set.open("b"), peer.writes))
+    transfer = replica_set.sends_state("b", 1, (1, 19))
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
-    for frame in commit_many(lane, range(20, 40)):
+    for frame in commit_many(replica_set, range(20, 40)):
         answer = peer.receiver.receive(frame, peer.writes)
-    assert lane.answered("b", answer) == ([], [])
-    assert lane.open_bytes <= 20
+    assert replica_set.answered("b", answer) == ([], [])
+    assert replica_set.open_bytes <= 20
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
-    missed, behind = lane.answered("b", answer)
+    missed, behind = replica_set.answered("b", answer)
     assert ([each.position[1] for each in missed[0]], behind) == ([*range(20, 40)], [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
 
 
-def commit_many(lane: LeaderLane, numbers: range) -> list[Frame]:
+def commit_many(replica_set: ReplicaSetLeader, numbers: range) -> list[Frame]:
     """With the vote of c."""
     frames = []
     for number in numbers:
-        frames.append(lane.cut(number, {1: bytes(10)}))
-        lane.is_stored(number)
-        lane.answered("c", replace(ALL_OF_11, number=number))
+        frames.append(replica_set.cut(number, {1: bytes(10)}))
+        replica_set.is_stored(number)
+        replica_set.answered("c", replace(ALL_OF_11, number=number))
     return frames
 
 
 def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one() -> None:
     """Which is a difference to the first one: a large backlog is not sent twice."""
-    lane, peer = LeaderLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
-    lane.begin(1, 1, START, [])
-    lane.open("c")
-    commit_many(lane, range(11, 20))
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    transfer = lane.sends_state("b", 1, (1, 19))
+    replica_set, peer = ReplicaSetLeader(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
+    replica_set.begin(1, 1, START, [])
+    replica_set.open("c")
+    commit_many(replica_set, range(11, 20))
+    replica_set.answered("b", peer.receiver.open(replica_set.open("b"), peer.writes))
+    transfer = replica_set.sends_state("b", 1, (1, 19))
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
-    for frame in commit_many(lane, range(20, 28)):
+    for frame in commit_many(replica_set, range(20, 28)):
         answer = peer.receiver.receive(frame, peer.writes)
-    assert lane.answered("b", answer) == ([], [])
-    assert lane.sends("b", 1, transfer)
-    assert lane.peers["b"].transfers[1].behind is None
+    assert replica_set.answered("b", answer) == ([], [])
+    assert replica_set.sends("b", 1, transfer)
+    assert replica_set.peers["b"].transfers[1].behind is None
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
     assert peer.writes[-1] == StateInstall(1)
-    assert lane.answered("b", answer) == ([], [1])
-    assert lane.peers["b"].bases[1] == (1, 19)
-    assert not lane.has_all("b", 1)
-    again = lane.sends_state("b", 1, (1, 27))
-    assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
+    assert replica_set.answered("b", answer) == ([], [1])
+    assert replica_set.peers["b"].bases[1] == (1, 19)
+    assert not replica_set.has_all("b", 1)
+    again = replica_set.sends_state("b", 1, (1, 27))
+    assert (replica_set.sends("b", 1, transfer), replica_set.sends("b", 1, again)) == (False, True)
     peer.receiver.replace(SnapshotPart(1, again, (1, 27), b"", True, False, (1, 19)), peer.writes)
-    [frame] = commit_many(lane, range(28, 29))
+    [frame] = commit_many(replica_set, range(28, 29))
     peer.receiver.receive(frame, peer.writes)
     answer = peer.receiver.replace(SnapshotPart(1, again, (1, 27), b"", False, True, (1, 19)), peer.writes)
-    missed, behind = lane.answered("b", answer)
+    missed, behind = replica_set.answered("b", answer)
     assert ([each.position for each in missed[0]], behind) == ([(1, 28)], [])
     answer = peer.receiver.repair(missed[0], peer.writes)
-    lane.answered("b", answer)
-    assert (answer.lacks, lane.has_all("b", 1)) == ({}, True)
-    assert (lane.sent.transfers_begun, lane.sent.transfers_done, lane.sent.transfers_followed) == (2, 2, 1)
+    replica_set.answered("b", answer)
+    assert (answer.lacks, replica_set.has_all("b", 1)) == ({}, True)
+    assert (
+        replica_set.sent.transfers_begun,
+        replica_set.sent.transfers_done,
+        replica_set.sent.transfers_followed,
+    ) == (2, 2, 1)
 
 
 def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_leader() -> None:
@@ -175,17 +179,17 @@ def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
 
 def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
     """It is kept in any case."""
-    lane = LeaderLane(MEMBERS, 30, behind_bytes_max=50)
-    lane.begin(1, 4, (3, 25), [])
-    lane.open("b")
-    transfer = lane.sends_state("b", 1, (3, 25))
+    replica_set = ReplicaSetLeader(MEMBERS, 30, behind_bytes_max=50)
+    replica_set.begin(1, 4, (3, 25), [])
+    replica_set.open("b")
+    transfer = replica_set.sends_state("b", 1, (3, 25))
     for number in range(31, 51):
-        lane.cut(number, {1: bytes(10)})
-    assert lane.sends("b", 1, transfer)
+        replica_set.cut(number, {1: bytes(10)})
+    assert replica_set.sends("b", 1, transfer)
 
 
 def test_nobody_knows_what_a_peer_lacks_that_needs_the_state() -> None:
-    lane, peer = behind_with_base()
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    lane.sends_state("b", 1, (3, 25))
-    assert lane.lacks_bytes("b", 1) is None
+    replica_set, peer = behind_with_base()
+    replica_set.answered("b", peer.receiver.open(replica_set.open("b"), peer.writes))
+    replica_set.sends_state("b", 1, (3, 25))
+    assert replica_set.lacks_bytes("b", 1) is None
