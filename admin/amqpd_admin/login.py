@@ -30,8 +30,8 @@ from fastapi import Depends, Request
 from amqpd.management.face import BrokerParts
 from amqpd.management.operators import Operator
 from amqpd.process.services import address_of
+from amqpd.security.authentication.attempt_counts import HTTP
 from amqpd.security.authentication.logins import Accepted
-from amqpd.security.authentication.tally import HTTP
 from amqpd.transport.link import is_loopback
 from amqpd_admin.answers import Refusal
 from amqpd_admin.cookies import token_of
@@ -130,7 +130,7 @@ async def by_password(request: Request, user: str, password: bytes, challenge: d
     verdict = behind.logins.verdict_without_hash(user, password, loopback)
     if verdict is None:
         verdict = await behind.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
-    behind.logins.tally.count(HTTP, host, user, isinstance(verdict, Accepted))
+    behind.logins.attempt_counts.count(HTTP, host, user, isinstance(verdict, Accepted))
     if not isinstance(verdict, Accepted):
         log.warning("http access denied", reason=verdict.reason, address=host)
         raise Refusal(401, "not_authorized", "Not_Authorized", challenge)

@@ -20,9 +20,9 @@ import structlog
 import trio
 
 from amqpd.faults import ENDS_NODE
+from amqpd.security.authentication.attempt_counts import AMQP
 from amqpd.security.authentication.attempts import Attempts
 from amqpd.security.authentication.logins import Accepted, LoginRefused, Logins
-from amqpd.security.authentication.tally import AMQP
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.session.services import Resume
 from amqpd.topology.metadata.sync import TopologySync
@@ -163,7 +163,7 @@ class BrokerServices:
     def _conclude(self, connection: LoginClient, mechanism: str, verdict: Accepted | LoginRefused) -> None:
         accepted = isinstance(verdict, Accepted)
         user = verdict.user if isinstance(verdict, Accepted) else connection.claimed_user
-        self._logins.tally.count(AMQP, address_of(connection.peer.name), user, accepted)
+        self._logins.attempt_counts.count(AMQP, address_of(connection.peer.name), user, accepted)
         if isinstance(verdict, Accepted):
             connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
         else:

@@ -34,8 +34,8 @@ from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.running import Running
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
+from amqpd.security.authentication.attempt_counts import LoginAttemptCounts
 from amqpd.security.authentication.logins import Accepted
-from amqpd.security.authentication.tally import Tally
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, PermissionRecord, Put, QueueRecord, UserRecord
 from amqpd_admin.app import make_app
@@ -53,7 +53,7 @@ class Trusting:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self.tally = Tally()
+        self.attempt_counts = LoginAttemptCounts()
 
     def verdict_without_hash(self, user: str, password: bytes, loopback: bool) -> Accepted:
         return Accepted(user, self._topology.users[user].tags)

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.security.authentication.tally import AMQP, HTTP, NAME_CHARACTERS_MAX, SOURCES_MAX, Tally
+from amqpd.security.authentication.attempt_counts import (
+    AMQP,
+    HTTP,
+    NAME_CHARACTERS_MAX,
+    SOURCES_MAX,
+    LoginAttemptCounts,
+)
 from tests.admin.inside import Inside, inside
 
 
@@ -26,10 +32,10 @@ def attempts(api: Inside) -> str:
 @pytest.mark.trio
 async def test_attempts_of_a_node_by_protocol_and_by_source():
     async with inside() as api:
-        tally = api.logins.tally
-        tally.forget()
-        tally.count(AMQP, "10.0.0.1", "ann", False)
-        tally.count(AMQP, "10.0.0.1", "ann", True)
+        counts = api.logins.attempt_counts
+        counts.forget()
+        counts.count(AMQP, "10.0.0.1", "ann", False)
+        counts.count(AMQP, "10.0.0.1", "ann", True)
         answer = await api.ask("GET", attempts(api), user="watcher")
         assert (answer.status, answer.json()) == (200, [counted(AMQP, 1, 1), counted(HTTP, 0, 1)])
         assert (await api.ask("GET", attempts(api) + "/source")).json() == [
@@ -42,14 +48,14 @@ async def test_attempts_of_a_node_by_protocol_and_by_source():
 @pytest.mark.trio
 async def test_attempts_are_forgotten_by_who_monitors():
     async with inside() as api:
-        tally = api.logins.tally
+        counts = api.logins.attempt_counts
         assert (await api.ask("DELETE", attempts(api), user="clerk")).status == 401
         assert (await api.ask("GET", attempts(api) + "/source", user="clerk")).status == 401
         assert (await api.ask("DELETE", attempts(api) + "/source", user="watcher")).status == 204
-        assert list(tally.by_source()) == []
-        assert list(tally.by_protocol()) == [counted(HTTP, 0, 3)]
+        assert list(counts.by_source()) == []
+        assert list(counts.by_protocol()) == [counted(HTTP, 0, 3)]
         assert (await api.ask("DELETE", attempts(api), user="watcher")).status == 204
-        assert list(tally.by_protocol()) == []
+        assert list(counts.by_protocol()) == []
 
 
 @pytest.mark.trio
@@ -61,16 +67,16 @@ async def test_of_a_node_that_is_not_there():
 
 
 def test_a_flood_of_names_is_not_kept():
-    tally = Tally()
+    counts = LoginAttemptCounts()
     for number in range(SOURCES_MAX + 10):
-        tally.count(AMQP, "10.0.0.1", str(number), False)
-        tally.count(AMQP, "10.0.0.2", "known", True)
-    tally.count(AMQP, "10.0.0.3", "x" * 100_000, False)
-    sources = list(tally.by_source())
+        counts.count(AMQP, "10.0.0.1", str(number), False)
+        counts.count(AMQP, "10.0.0.2", "known", True)
+    counts.count(AMQP, "10.0.0.3", "x" * 100_000, False)
+    sources = list(counts.by_source())
     assert len(sources) == SOURCES_MAX
     assert counted(AMQP, 0, SOURCES_MAX + 10, remote_address="10.0.0.2", username="known") in sources
     assert sources[-1]["username"] == "x" * NAME_CHARACTERS_MAX
-    assert next(tally.by_protocol())["auth_attempts"] == 2 * SOURCES_MAX + 21
+    assert next(counts.by_protocol())["auth_attempts"] == 2 * SOURCES_MAX + 21
 
 
 @pytest.mark.trio

@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management.errors import AtAnotherNode, NotFound
-from amqpd.security.authentication.tally import Tally
+from amqpd.security.authentication.attempt_counts import LoginAttemptCounts
 from amqpd_admin import lists, others
 from amqpd_admin.answers import gone
 from amqpd_admin.guarded import api_router
@@ -25,26 +25,26 @@ OF_SOURCES = OF_NODE + "/source"
 @router.get(OF_NODE)
 async def show(request: Request, name: Name, who: Monitor) -> Response:
     """By protocol, since the start or since they were deleted."""
-    return await _answered(request, _tally_of(who, name).by_protocol())
+    return await _answered(request, _counts_of(who, name).by_protocol())
 
 
 @router.get(OF_SOURCES)
 async def show_sources(request: Request, name: Name, who: Monitor) -> Response:
     """By address, user's name and protocol: of the 1,000 that were seen last."""
-    return await _answered(request, _tally_of(who, name).by_source())
+    return await _answered(request, _counts_of(who, name).by_source())
 
 
 @router.delete(OF_NODE, status_code=204)
 async def forget(name: Name, who: Monitor) -> Response:
     """All counts begin at zero."""
-    _tally_of(who, name).forget()
+    _counts_of(who, name).forget()
     return gone()
 
 
 @router.delete(OF_SOURCES, status_code=204)
 async def forget_sources(name: Name, who: Monitor) -> Response:
     """Those by source begin at zero."""
-    _tally_of(who, name).forget_sources()
+    _counts_of(who, name).forget_sources()
     return gone()
 
 
@@ -52,10 +52,10 @@ async def _answered(request: Request, rows: Iterable[Row]) -> Response:
     return await lists.answer(request, of_made(list(rows)))
 
 
-def _tally_of(who: Who, name: str) -> Tally:
+def _counts_of(who: Who, name: str) -> LoginAttemptCounts:
     """Raises NotFound; AtAnotherNode: each node counts its own."""
     if name == who.behind.on.node.identity.name:
-        return who.behind.logins.tally
+        return who.behind.logins.attempt_counts
     if name in others.names(who):
         raise AtAnotherNode(f"node '{name}' counts its log-in attempts by itself: ask there")
     raise NotFound("Object Not Found")

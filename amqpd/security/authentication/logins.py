@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import trio
 
+from amqpd.security.authentication.attempt_counts import LoginAttemptCounts
 from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.security.authentication.tally import Tally
 from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.topology.state import Topology
 
@@ -80,7 +80,7 @@ class Logins:
         # Verifications under way, by digest: the same question meanwhile shares the answer.
         self._running: dict[bytes, _Verification] = {}
         self._nobody_s_hash = ""
-        self.tally = Tally()
+        self.attempt_counts = LoginAttemptCounts()
         """attempts; those who ask count them"""
 
     def verdict_without_hash(

@@ -23,7 +23,7 @@ Source = tuple[str, str, str]
 """address, user's name, protocol"""
 
 
-class Tally:
+class LoginAttemptCounts:
     """Counts of the log-in attempts at one node, by protocol and by source."""
 
     def __init__(self) -> None:
