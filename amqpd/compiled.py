@@ -100,7 +100,7 @@ _REMEDY = "'make build' does it" if (_HERE.parent / "setup.py").exists() else "t
 
 
 class KernelError(ImportError):
-    """The kernel that AMQPD_KERNEL asks for is not there."""
+    """An error: AMQPD_KERNEL names no kernel, or one that is not there."""
 
 
 class _Finder(MetaPathFinder):

@@ -38,7 +38,7 @@ class PriorityGroup:
 
 
 class ConsumerTurns:
-    """Says which consumer gets the next messages, and is told what each can take."""
+    """The consumers of one queue, in the order in which they are served."""
 
     def __init__(self, single_active: bool = False, gives_way: bool = False) -> None:
         self._single_active = single_active

@@ -39,7 +39,7 @@ _triple = Struct("<qqq")
 
 
 class BadPayload(ValueError):
-    """The bytes are not what a leader of this version makes."""
+    """An entry's payload cannot be decoded: its bytes are not what a leader of this version makes."""
 
 
 class PayloadChunk(NamedTuple):

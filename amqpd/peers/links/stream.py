@@ -108,7 +108,7 @@ class Altered(Broken):
 
 
 class BadTls(Broken):
-    """One of the two ends does not take the certificate of the other one, or does not speak TLS."""
+    """A link failed in TLS: a certificate was refused, or the other end speaks none."""
 
     kind = CERTIFICATE
 
