@@ -116,7 +116,7 @@ async def of_use_case(request: Request, error: Exception) -> Response:
     if request.method not in ("PUT", "POST"):
         return not_there().response
     vhost = request.path_params.get("vhost")
-    if vhost is not None and decoded(vhost) not in request.app.state.behind.on.node.topology.vhosts:
+    if vhost is not None and decoded(vhost) not in request.app.state.parts.on.node.topology.vhosts:
         return refusal(status, name, "vhost_not_found")
     return refusal(status, name, str(error))
 

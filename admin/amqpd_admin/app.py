@@ -109,7 +109,7 @@ ROUTES: list[BaseRoute] = [*chain.from_iterable(router.routes for router in ROUT
 
 
 def make_app(
-    behind: BrokerParts,
+    parts: BrokerParts,
     settings: Settings,
     addresses: Sequence[str],
     *,
@@ -129,13 +129,13 @@ def make_app(
         redirect_slashes=False,
         routes=ROUTES.copy(),
     )
-    app.state.behind = behind
+    app.state.parts = parts
     app.state.settings = settings
     app.state.addresses = addresses
     app.state.began = trio.current_time()
     app.state.sessions = Sessions()
     app.state.recent_lines = recent_lines
-    app.state.recent_acts = recent_acts(behind.on)
+    app.state.recent_acts = recent_acts(parts.on)
     app.state.methods = [
         (compile_path(route.path)[0], route.methods) for route in app.routes if isinstance(route, APIRoute)
     ]
@@ -147,7 +147,7 @@ def make_app(
     app.add_exception_handler(Exception, answers.of_bug)
     # Inside of what answers 500 to any exception, which would first send that.
     app.add_middleware(Fatal, tell=fatal)
-    return Shield(Trail(app, behind), settings.http.body_bytes_max, hosts)
+    return Shield(Trail(app, parts), settings.http.body_bytes_max, hosts)
 
 
 async def document(request: Request) -> Response:

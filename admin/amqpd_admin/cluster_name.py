@@ -15,11 +15,11 @@ PARAMETER = "cluster_name"
 """the global parameter that has it, as in RabbitMQ"""
 
 
-def cluster_name(behind: BrokerParts, settings: Settings) -> str:
+def cluster_name(parts: BrokerParts, settings: Settings) -> str:
     """Without a name that somebody gave it: nodes with one store are one cluster, and a node alone has its own."""
-    given = behind.on.node.topology.global_parameters.get(("", PARAMETER))
+    given = parts.on.node.topology.global_parameters.get(("", PARAMETER))
     if given is not None and isinstance(given.value, str) and given.value:
         return given.value
     if settings.cluster_store:
         return parse_store_address(settings.cluster_store).name
-    return behind.on.node.identity.name
+    return parts.on.node.identity.name

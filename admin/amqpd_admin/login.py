@@ -61,7 +61,7 @@ class Who:
 
     user: str
     tags: tuple[str, ...]
-    behind: BrokerParts
+    parts: BrokerParts
 
     @property
     def operator(self) -> Operator:
@@ -82,7 +82,7 @@ class Who:
 
     def enters(self, vhost: str) -> bool:
         """It has permissions there."""
-        return self.behind.access.may_enter(self.user, vhost)
+        return self.parts.access.may_enter(self.user, vhost)
 
     def sees(self, vhost: str) -> bool:
         return self.monitors or self.enters(vhost)
@@ -107,8 +107,8 @@ async def log_in(request: Request) -> Who:
         return who
     said["who"], said["request"] = who, request
     # What it changes in the metadata is told as its doing.
-    metadata = who.behind.metadata.asked_by(who.user, _place(request)[0])
-    return replace(who, behind=replace(who.behind, metadata=metadata))
+    metadata = who.parts.metadata.asked_by(who.user, _place(request)[0])
+    return replace(who, parts=replace(who.parts, metadata=metadata))
 
 
 async def _logged_in(request: Request) -> Who:
@@ -125,34 +125,34 @@ async def _logged_in(request: Request) -> Who:
 
 async def by_password(request: Request, user: str, password: bytes, challenge: dict[str, str] = REALM) -> Who:
     """Raises Refusal."""
-    behind: BrokerParts = request.app.state.behind
+    parts: BrokerParts = request.app.state.parts
     host, loopback = _place(request)
-    verdict = behind.logins.verdict_without_hash(user, password, loopback)
+    verdict = parts.logins.verdict_without_hash(user, password, loopback)
     if verdict is None:
-        verdict = await behind.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
-    behind.logins.attempt_counts.count(HTTP, host, user, isinstance(verdict, Accepted))
+        verdict = await parts.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
+    parts.logins.attempt_counts.count(HTTP, host, user, isinstance(verdict, Accepted))
     if not isinstance(verdict, Accepted):
         log.warning("http access denied", reason=verdict.reason, address=host)
         raise Refusal(401, "not_authorized", "Not_Authorized", challenge)
-    return _with_tag(verdict, behind)
+    return _with_tag(verdict, parts)
 
 
 def by_session(request: Request) -> Who | None:
     """None without a session. Raises Refusal."""
-    behind: BrokerParts = request.app.state.behind
+    parts: BrokerParts = request.app.state.parts
     sessions: Sessions = request.app.state.sessions
     token = token_of(request)
     session = sessions.find(token, trio.current_time()) if token else None
     if session is None:
         return None
-    record = behind.on.node.topology.users.get(session.user)
+    record = parts.on.node.topology.users.get(session.user)
     # As for a name that a certificate proves: without its password, with all else.
-    verdict = behind.logins.verify_certificate(session.user, _place(request)[1])
+    verdict = parts.logins.verify_certificate(session.user, _place(request)[1])
     if record is None or record.password_hash != session.stored or not isinstance(verdict, Accepted):
         return None
     if request.method not in SAFE and not is_own(request.headers):
         raise Refusal(403, "forbidden", "a change with a session's cookie has to come from the broker's own pages")
-    return _with_tag(verdict, behind)
+    return _with_tag(verdict, parts)
 
 
 def _place(request: Request) -> tuple[str, bool]:
@@ -161,9 +161,9 @@ def _place(request: Request) -> tuple[str, bool]:
     return host, is_loopback(host)
 
 
-def _with_tag(verdict: Accepted, behind: BrokerParts) -> Who:
+def _with_tag(verdict: Accepted, parts: BrokerParts) -> Who:
     """Raises Refusal."""
-    who = Who(verdict.user, verdict.tags, behind)
+    who = Who(verdict.user, verdict.tags, parts)
     who.require(not TAGS.isdisjoint(verdict.tags), "Not management user")
     return who
 
@@ -194,7 +194,7 @@ def _who_must(holds: Callable[[Who], bool], reason: str) -> Callable[..., Awaita
 async def _enters_named(request: Request, who: Asking) -> Who:
     """May see what is in the virtual host of the path, if it exists: that it does not is the next answer."""
     vhost = decoded(request.path_params["vhost"])
-    known = vhost in who.behind.on.node.topology.vhosts
+    known = vhost in who.parts.on.node.topology.vhosts
     who.require(who.administers or not known or who.sees(vhost), "User not authorised to access virtual host")
     return who
 

@@ -34,12 +34,12 @@ class Told(NamedTuple):
 
 def names(who: Who) -> list[str]:
     """Of all other nodes of the cluster."""
-    return [] if who.behind.cluster is None else who.behind.cluster().others()
+    return [] if who.parts.cluster is None else who.parts.cluster().others()
 
 
 async def ask(who: Who, of: str, **more: str | None) -> GatheredRows:
     """Rows of all other nodes."""
-    return GatheredRows() if who.behind.peers is None else await who.behind.peers.rows(of, **more)
+    return GatheredRows() if who.parts.peers is None else await who.parts.peers.rows(of, **more)
 
 
 async def ask_of_clients(who: Who, of: str, **more: str | None) -> GatheredRows:
@@ -52,15 +52,15 @@ async def act(who: Who, of: str, **more: str) -> None:
     errors: list[ManagementError] = []
 
     async def act_at(peer: str) -> None:
-        if who.behind.peers is not None:
+        if who.parts.peers is not None:
             try:
-                await who.behind.peers.act(peer, of, by=who.user, **more)
+                await who.parts.peers.act(peer, of, by=who.user, **more)
             except ManagementError as error:
                 errors.append(error)
 
     async with trio.open_nursery() as nursery:
         for name in names(who):
-            if who.behind.cluster is not None and who.behind.cluster().lives(name):
+            if who.parts.cluster is not None and who.parts.cluster().lives(name):
                 nursery.start_soon(act_at, name)
     if errors:
         raise of_kind(errors[0].kind, "; ".join(sorted(map(str, errors))))
@@ -79,15 +79,15 @@ async def listed(who: Who, of: str, wanted: Callable[[dict[str, Any]], bool], **
 
 def missing(who: Who, *found: GatheredRows) -> list[str]:
     """Nodes that are members and did not answer: one that is gone has nothing that could be missing."""
-    if who.behind.cluster is None:
+    if who.parts.cluster is None:
         return []
-    view = who.behind.cluster()
+    view = who.parts.cluster()
     return sorted({name for each in found for name in each.missing if view.lives(name)})
 
 
 async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], GatheredRows]:
     """By virtual host."""
-    told, here = await ask(who, "totals"), await who.behind.facts.sums.by_vhost()
+    told, here = await ask(who, "totals"), await who.parts.facts.sums.by_vhost()
     pace, counts = WalkPace(), dict[str, Counts]()
     for name in vhosts:
         await pace.step()
@@ -103,7 +103,7 @@ async def sums_of_clients(who: Who) -> tuple[Counts, GatheredRows]:
     """Connections and channels; of a user who does not monitor its own, and its consumers, too."""
     user = None if who.monitors else who.user
     told = await ask(who, "clients", user=user)
-    counts = await totals.of_clients(who.behind.on.node, user)
+    counts = await totals.of_clients(who.parts.on.node, user)
     for _, row in told:
         counts.update(row)
     return counts, told

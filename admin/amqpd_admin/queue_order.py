@@ -48,7 +48,7 @@ class QueueOrder:
 
     def __init__(self, who: Who, vhosts: Iterable[str], leaders: Leaders, has: Callable[[str], bool]) -> None:
         """`has`: whether rows have such a column."""
-        self._behind = who.behind
+        self._behind = who.parts
         self._has = has
         self._vhosts = list(vhosts)
         self._leaders = leaders

@@ -97,7 +97,7 @@ async def _asked(
         "data_rates": (data_rates_age, data_rates_incr),
         "node_stats": (node_stats_age, node_stats_incr),
     }
-    return SamplesAsked(request.app.state.behind.samples.now_ms, pairs)
+    return SamplesAsked(request.app.state.parts.samples.now_ms, pairs)
 
 
 Asked = Annotated[SamplesAsked, Depends(_asked)]

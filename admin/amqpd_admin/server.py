@@ -81,17 +81,17 @@ class HttpFace:
         while self._running:
             await self._ended.park()
 
-    async def run(self, behind: BrokerParts) -> None:
+    async def run(self, parts: BrokerParts) -> None:
         if self._ending.is_set():
             return
         self._running = True
         try:
-            await self._run(behind)
+            await self._run(parts)
         finally:
             self._running = False
             self._ended.unpark_all()
 
-    async def _run(self, behind: BrokerParts) -> None:
+    async def _run(self, parts: BrokerParts) -> None:
         hosts = Hosts(self._settings)
         fatal: list[BaseException] = []
         over = trio.Event()
@@ -106,7 +106,7 @@ class HttpFace:
 
         context = WorkerContext(None)
         app = make_app(
-            *(behind, self._settings, self.addresses),
+            *(parts, self._settings, self.addresses),
             hosts=hosts,
             fatal=failed,
             recent_lines=self._recent_lines,

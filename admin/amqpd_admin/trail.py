@@ -54,9 +54,9 @@ log = structlog.get_logger(component="operations")
 class Trail:
     """A wrapper of the application, inside of `Shield`, that records requests which change something."""
 
-    def __init__(self, app: ASGIApp, behind: BrokerParts) -> None:
+    def __init__(self, app: ASGIApp, parts: BrokerParts) -> None:
         self._app = app
-        self._behind = behind
+        self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in SAFE:
@@ -100,8 +100,8 @@ class Trail:
             event = "permission_refused" if status in NOT_ALLOWED else "http_request"
             detail = json.dumps({name: value for name, value in about.items() if name != "object"}, sort_keys=True)
             columns = {"user": who.user, "address": address, "object": thing, "detail": detail, **at}
-            self._behind.on.node.acts.over_http(event, columns)
-            self._behind.on.run_effects()
+            self._parts.on.node.acts.over_http(event, columns)
+            self._parts.on.run_effects()
 
 
 def named(request: Request, **names: list[str]) -> None:

@@ -40,7 +40,7 @@ class Consuming(NamedTuple):
 
 async def seen_vhosts(who: Who) -> list[str]:
     """Those that the user may see."""
-    return await each(list(who.behind.on.node.topology.vhosts), lambda name: name if who.sees(name) else None)
+    return await each(list(who.parts.on.node.topology.vhosts), lambda name: name if who.sees(name) else None)
 
 
 def connections(node: Node, wanted: Wanted) -> Iterator[ConnectionBase | None]:

@@ -113,7 +113,7 @@ class Face(Protocol):
     def listen(self) -> None:
         """The bound ports accept connections from now on. Raises StartupError."""
 
-    async def run(self, behind: BrokerParts) -> None:
+    async def run(self, parts: BrokerParts) -> None:
         """Until cancelled, or ended."""
 
     async def end(self) -> None:

@@ -217,11 +217,11 @@ async def inside(view: ClusterState | None = None, peers: PeerRows | None = None
         facts = NodeFacts(on, lambda: FIGURES, sampler.of_node, clients, addresses, ".")
         cluster = None if view is None else lambda: view
         parts = (on, metadata, logins, Access(broker.topology), lambda: FIGURES, cluster, clients, messages)
-        behind = BrokerParts(*parts, Commands({}), sampler, facts, QueueNames(broker.topology), peers)
+        broker_parts = BrokerParts(*parts, Commands({}), sampler, facts, QueueNames(broker.topology), peers)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()
-        app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
+        app = make_app(broker_parts, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
         yield Inside(on, broker, app, told, lines, sampler, logins)
         nursery.cancel_scope.cancel()
 

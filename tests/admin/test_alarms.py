@@ -47,8 +47,8 @@ async def test_each_way_out_says_that_an_alarm_is_on(kind: str) -> None:
             answer = await api.ask("GET", path)
             assert (answer.status, kind in answer.text.decode()) == (503, True), path
         assert (await api.ask("GET", "/readyz", root="")).json()["alarms"] == [kind]
-        behind: Any = SimpleNamespace(on=api.on)
-        assert (kind,) in [labels for _, rows in metrics.alarms(behind) for labels, value in rows if value]
+        parts: Any = SimpleNamespace(on=api.on)
+        assert (kind,) in [labels for _, rows in metrics.alarms(parts) for labels, value in rows if value]
         assert (await got(api, "/amqpd/why/alarms"))["why"][0].startswith(f"the {kind} alarm is on since")
         api.on.board.put(kind, "audit log" if kind == "audit" else OPERATOR, False, 0)
         assert (await got(api, "/overview"))["alarms"] == []

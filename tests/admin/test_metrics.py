@@ -359,7 +359,7 @@ async def test_a_node_that_is_shut_down_is_not_ready():
     sources = ServedSources(cluster)
     node = SimpleNamespace(draining=True, cluster=cluster, sources=sources, cut_off_lanes=frozenset())
     state = SimpleNamespace(
-        behind=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))
+        parts=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))
     )
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
     node.draining = False

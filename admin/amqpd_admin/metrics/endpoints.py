@@ -51,26 +51,26 @@ class Asked:
 class Broker:
     """The running broker, as the three endpoints of metrics ask it."""
 
-    behind: BrokerParts
+    parts: BrokerParts
     settings: Settings
     uptime_s: float
 
     def _common(self, endpoint: str, look: Look) -> Iterable[Part]:
         """Of the node, in both `/metrics` and `/metrics/per-object`."""
-        behind, running = self.behind, self.behind.on.node
-        yield from node.identity(behind, self.settings, endpoint)
-        yield from node.process(behind, self.uptime_s)
-        yield from node.alarms(behind)
+        parts, running = self.parts, self.parts.on.node
+        yield from node.identity(parts, self.settings, endpoint)
+        yield from node.process(parts, self.uptime_s)
+        yield from node.alarms(parts)
         yield from churn.totals(running)
         yield churn.consumers(look)
         yield from churn.churn(running)
         yield from messages.messages(running, look)
         yield ours.kernel()
         yield from ours.queues(running, look)
-        yield from ours.broker(running, behind.figures())
+        yield from ours.broker(running, parts.figures())
 
     async def aggregated(self) -> AsyncIterator[Part]:
-        running = self.behind.on.node
+        running = self.parts.on.node
         look = await look_at(running)
         for part in self._common("aggregated", look):
             yield part
@@ -78,7 +78,7 @@ class Broker:
             yield part
 
     async def per_object(self) -> AsyncIterator[Part]:
-        running = self.behind.on.node
+        running = self.parts.on.node
         for part in self._common("per-object", await look_at(running)):
             yield part
         for part in await queues.each_queue(running, EACH_QUEUE, lambda vhost, name: True, RABBITMQ, OURS):
@@ -89,8 +89,8 @@ class Broker:
             yield part
 
     async def detailed(self, asked: Asked) -> AsyncIterator[Part]:
-        running = self.behind.on.node
-        for part in node.identity(self.behind, self.settings, "detailed"):
+        running = self.parts.on.node
+        for part in node.identity(self.parts, self.settings, "detailed"):
             yield part
         if "connection_churn_metrics" in asked.families:
             for family, rows in churn.churn(running):

@@ -26,7 +26,7 @@ ALARMS = {"disk": "free_disk_space_watermark", "memory": "memory_used_watermark"
 """a kind of alarm: what RabbitMQ calls it"""
 
 
-def identity(behind: BrokerParts, settings: Settings, endpoint: str) -> Iterator[Part]:
+def identity(parts: BrokerParts, settings: Settings, endpoint: str) -> Iterator[Part]:
     """Of every endpoint: dashboards join by it."""
     build = {
         "product_name": "amqpd",
@@ -36,10 +36,10 @@ def identity(behind: BrokerParts, settings: Settings, endpoint: str) -> Iterator
         "prometheus_client_version": version("prometheus-client"),
         "prometheus_plugin_version": __version__,
     }
-    node = behind.on.node.identity
+    node = parts.on.node.identity
     who = {
         "rabbitmq_node": node.name,
-        "rabbitmq_cluster": cluster_name(behind, settings),
+        "rabbitmq_cluster": cluster_name(parts, settings),
         "rabbitmq_cluster_permanent_id": node.id,
         "rabbitmq_endpoint": endpoint,
     }
@@ -50,9 +50,9 @@ def identity(behind: BrokerParts, settings: Settings, endpoint: str) -> Iterator
         yield Family(name, UNTYPED, says, tuple(labels)), [(tuple(labels.values()), 1)]
 
 
-def process(behind: BrokerParts, uptime_s: float) -> Iterator[Part]:
+def process(parts: BrokerParts, uptime_s: float) -> Iterator[Part]:
     """Costs some system calls."""
-    this, figures = psutil.Process(), behind.figures()
+    this, figures = psutil.Process(), parts.figures()
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     gauges = (
         ("process_open_fds", "File descriptors that are open", this.num_fds()),
@@ -71,9 +71,9 @@ def process(behind: BrokerParts, uptime_s: float) -> Iterator[Part]:
         yield one(f"rabbitmq_{name}", GAUGE, says, value)
 
 
-def alarms(behind: BrokerParts) -> Iterator[Part]:
+def alarms(parts: BrokerParts) -> Iterator[Part]:
     """1 for one that is on."""
-    kinds = alarm_kinds(behind.on)
+    kinds = alarm_kinds(parts.on)
     for kind, name in ALARMS.items():
         yield one(f"rabbitmq_alarms_{name}", UNTYPED, f"1 while the {kind} alarm is on", int(kind in kinds))
     known = sorted({*ALARMS, "audit", *kinds})

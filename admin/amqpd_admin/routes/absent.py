@@ -34,7 +34,7 @@ async def plugins(who: Monitor) -> Response:
 @router.get("/shovels/{vhost}")
 async def plugins_of_vhost(vhost: Name, who: Monitor) -> Response:
     """None."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return reply([])
 
 
@@ -51,14 +51,14 @@ async def streams(who: Asking) -> Response:
 @router.get("/stream/publishers/{vhost}")
 async def streams_of_vhost(vhost: Name, who: Entering) -> Response:
     """None."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return reply([])
 
 
 @router.get("/stream/publishers/{vhost}/{queue}")
 async def publishers_of_stream(vhost: Name, queue: Name, who: Entering) -> Response:
     """None, of a queue that is there."""
-    who.behind.on.queue(vhost, queue)
+    who.parts.on.queue(vhost, queue)
     return reply([])
 
 

@@ -39,7 +39,7 @@ async def ask(
 ) -> Response:
     """`name` is that of the queue or the exchange; empty, the default exchange's. A `routing_key` counts for a topic
     exchange, to write or to read."""
-    topology, access = who.behind.on.node.topology, who.behind.access
+    topology, access = who.parts.on.node.topology, who.parts.access
     if vhost not in topology.vhosts or user not in topology.users:
         raise NotFound("Object Not Found")
     if not access.may_enter(user, vhost):

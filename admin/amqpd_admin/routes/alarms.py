@@ -24,7 +24,7 @@ FIGURES = ("says", "blocked")
 
 async def rows_for(who: Who) -> list[Row]:
     """Of all nodes that answer, as far as the user may see them."""
-    found = [dict(each) for each in await alarms.in_cluster(who.behind)]
+    found = [dict(each) for each in await alarms.in_cluster(who.parts)]
     if who.monitors:
         return found
     return [{name: value for name, value in row.items() if name not in FIGURES} for row in found]
@@ -40,4 +40,4 @@ async def list_all(who: Asking) -> Response:
 @router.delete("/{node}/{name}")
 async def clear(node: Name, name: Name, who: Administrator) -> Response:
     """Ends what an operator has set at that node. `was_set`; `still_on`: the sources that still say so."""
-    return reply(dict(await alarms.clear(who.behind, who.operator, node, name)))
+    return reply(dict(await alarms.clear(who.parts, who.operator, node, name)))

@@ -54,8 +54,8 @@ async def _answered(request: Request, rows: Iterable[Row]) -> Response:
 
 def _counts_of(who: Who, name: str) -> LoginAttemptCounts:
     """Raises NotFound; AtAnotherNode: each node counts its own."""
-    if name == who.behind.on.node.identity.name:
-        return who.behind.logins.attempt_counts
+    if name == who.parts.on.node.identity.name:
+        return who.parts.logins.attempt_counts
     if name in others.names(who):
         raise AtAnotherNode(f"node '{name}' counts its log-in attempts by itself: ask there")
     raise NotFound("Object Not Found")

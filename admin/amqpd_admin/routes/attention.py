@@ -22,4 +22,4 @@ router = api_router("attention", "/amqpd/attention")
 async def look(who: Asking) -> Response:
     """`needs`: each with `severity` (bad or warn), `kind`, `subject` (node, vhost, name), `says`, `link` (behind the
     pages' address), `since_ms` and `clearable` (an alarm that an operator has set)."""
-    return reply({"needs": await needs_of(who.behind, None if who.monitors else who.user)})
+    return reply({"needs": await needs_of(who.parts, None if who.monitors else who.user)})

@@ -32,14 +32,14 @@ BETWEEN = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
 def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Binding | None]:
     """Those to the default exchange first."""
     for name in vhosts:
-        vhost = who.behind.on.node.topology.vhosts.get(name)
+        vhost = who.parts.on.node.topology.vhosts.get(name)
         if vhost is not None:
             yield from map(Default, repeat(name), list(vhost.queues))
             yield from bindings.walked(vhost)
 
 
 def _between(who: Who, vhost: str, source: str, kind: str, destination: str) -> Iterator[Binding | None]:
-    held = who.behind.on.vhost(vhost)
+    held = who.parts.on.vhost(vhost)
     if source:
         return bindings.walked(held, source=source, destination=destination, destination_type=KINDS[kind])
     return iter([Default(vhost, destination)] if kind == "q" and destination in held.queues else [])
@@ -54,7 +54,7 @@ async def list_all(request: Request, who: Asking) -> Response:
 @router.get("/bindings/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await lists.answer(request, listing(who, _all(who, [vhost])))
 
 
@@ -73,7 +73,7 @@ async def bind(
     """`routing_key`, `arguments`. `Location` names the binding."""
     body = await body_of(request)
     bound = await bindings.bind(
-        who.behind.on,
+        who.parts.on,
         who.operator,
         vhost,
         source,
@@ -104,7 +104,7 @@ async def unbind(
     if not source:
         raise NotPermitted("Access refused.")
     row = await _named(who, _between(who, vhost, source, kind, destination), key)
-    on, properties_key = who.behind.on, row["properties_key"]
+    on, properties_key = who.parts.on, row["properties_key"]
     await bindings.unbind(on, who.operator, vhost, source, destination, KINDS[kind], properties_key)
     return gone()
 

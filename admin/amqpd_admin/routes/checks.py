@@ -27,14 +27,14 @@ UNITS = {"days": DAY_S, "weeks": 7 * DAY_S, "months": 30 * DAY_S, "years": 365 *
 @router.get("/aliveness-test/{vhost}")
 async def aliveness(vhost: Name, who: Entering) -> Response:
     """The virtual host is served. (RabbitMQ 3 sent a message, RabbitMQ 4 does not any more.)"""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return answer()
 
 
 @router.get("/healthchecks/node")
 async def this_node(who: Asking) -> Response:
     """It has no alarm."""
-    found = kinds(who.behind.on)
+    found = kinds(who.parts.on)
     return answer(f"resource alarm(s) in effect: {', '.join(found)}") if found else answer()
 
 
@@ -64,7 +64,7 @@ async def certificate(request: Request, within: str, unit: str, who: Asking) -> 
 @router.get("/health/checks/node-is-mirror-sync-critical")
 async def mirrors(who: Asking) -> Response:
     """There are no mirrors of classic queues."""
-    return reply({"status": "ok", **({} if who.behind.clustered else {"reason": "single node cluster"})})
+    return reply({"status": "ok", **({} if who.parts.clustered else {"reason": "single node cluster"})})
 
 
 @router.get("/health/checks/metadata-store/initialized")
@@ -79,6 +79,6 @@ async def started(who: Asking) -> Response:
 async def below_limit(request: Request, who: Asking) -> Response:
     """A client more could connect."""
     most = request.app.state.settings.node_connections_max
-    if 0 <= most <= len(who.behind.on.node.connections):
+    if 0 <= most <= len(who.parts.on.node.connections):
         return answer("node connection limit is reached")
     return answer()

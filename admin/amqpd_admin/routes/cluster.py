@@ -25,9 +25,9 @@ router = api_router("cluster", "/amqpd/cluster")
 async def look(request: Request, who: Monitor) -> Response:
     """`clustered`; and in a cluster `node` (this one), `says` (sentences), `members`, `sources` (those of which the
     same is to be said are one row), `statistics` (of this node)."""
-    if who.behind.cluster is None:
+    if who.parts.cluster is None:
         return reply({"clustered": False})
-    queues, copies = await declared(who.behind.on.node.topology, request.app.state.settings.cluster_copies)
-    view = who.behind.cluster()
+    queues, copies = await declared(who.parts.on.node.topology, request.app.state.settings.cluster_copies)
+    view = who.parts.cluster()
     found = await each(view.source_statuses(copies), lambda status: status)
     return await reply_with({"clustered": True, **view.rows(found, queues)})

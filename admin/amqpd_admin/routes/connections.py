@@ -58,7 +58,7 @@ def _told_wanted(vhost: str | None, user: str | None = None) -> Callable[[Row], 
 async def _connections(
     request: Request, who: Who, samples: SamplesAsked, vhost: str | None = None, user: str | None = None
 ) -> Response:
-    node, told = who.behind.on.node, await others.ask_of_clients(who, "connections")
+    node, told = who.parts.on.node, await others.ask_of_clients(who, "connections")
     found: Iterable[ConnectionBase | Told | None] = chain(
         walks.connections(node, _wanted(who, vhost, user)), others.seen(told, who, _told_wanted(vhost, user))
     )
@@ -74,12 +74,12 @@ def _add_samples(
     """Another node has those of its own."""
     if isinstance(connection, Told) or (wanted := samples.range_of("data_rates")) is None:
         return
-    if (series := who.behind.samples.of_connection(connection, alone=alone)) is not None:
+    if (series := who.parts.samples.of_connection(connection, alone=alone)) is not None:
         samples.add(row, DATA_RATES, series, wanted)
 
 
 async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
-    node, told = who.behind.on.node, await others.ask_of_clients(who, "channels")
+    node, told = who.parts.on.node, await others.ask_of_clients(who, "channels")
     found: Iterable[ChannelBase | Told | None] = chain(
         walks.channels(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
     )
@@ -89,7 +89,7 @@ async def _channels(request: Request, who: Who, vhost: str | None = None) -> Res
 async def _channel_list(
     request: Request, who: Who, found: Iterable[ChannelBase | Told | None], missing: Callable[[], list[str]] = list
 ) -> Response:
-    whole = partial(rows.channel, who.behind.on.node)
+    whole = partial(rows.channel, who.parts.on.node)
     text = rows.text_of_channel
     listing: Listing[ChannelBase | Told] = Listing(found, rows.small_channel, whole, text, missing=missing)
     return await lists.answer(request, listing)
@@ -97,7 +97,7 @@ async def _channel_list(
 
 async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Response:
     """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
-    node, told = who.behind.on.node, await others.ask_of_clients(who, "consumers")
+    node, told = who.parts.on.node, await others.ask_of_clients(who, "consumers")
     found: Iterable[Consuming | Told | None] = chain(
         walks.consumers(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
     )
@@ -119,7 +119,7 @@ def _missing(who: Who, told: GatheredRows) -> Callable[[], list[str]]:
 
 async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase | Told:
     """Of this node or another one. Raises NotFound, Refusal."""
-    here = walks.connections(who.behind.on.node, lambda each: each.name == name)
+    here = walks.connections(who.parts.on.node, lambda each: each.name == name)
     found: list[ConnectionBase | Told] = [*await each(here, _same)]
     if not found:
         asked = await others.ask(who, "connections", name=name)
@@ -160,7 +160,7 @@ async def list_of_user(request: Request, user: Name, who: Asking, samples: Asked
 async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
     """All of a user's are closed, at each node that lives."""
     who.require(who.administers or user == who.user, "User not authorised to access object")
-    await connections.close(who.behind.on, who.operator, CloseRequest(user=user, reason=_reason(request)))
+    await connections.close(who.parts.on, who.operator, CloseRequest(user=user, reason=_reason(request)))
     await others.act(who, "close", user=user, reason=_reason(request))
     return gone()
 
@@ -169,7 +169,7 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 async def show(request: Request, name: Name, who: Asking, samples: Asked) -> Response:
     """One connection, by its name."""
     connection = await named(who, name)
-    row = rows.connection(who.behind.on.node, connection)
+    row = rows.connection(who.parts.on.node, connection)
     if row is None:
         raise NotFound("Object Not Found")
     _add_samples(who, samples, connection, row, alone=True)
@@ -179,11 +179,11 @@ async def show(request: Request, name: Name, who: Asking, samples: Asked) -> Res
 @router.delete("/connections/{name}", status_code=204)
 async def close(request: Request, name: Name, who: Asking) -> Response:
     """It is closed; its client is told the header `X-Reason`."""
-    found, peers = await named(who, name, to_close=True), who.behind.peers
+    found, peers = await named(who, name, to_close=True), who.parts.peers
     if isinstance(found, Told) and peers is not None:
         await peers.act(found.node, "close", name=name, reason=_reason(request), by=who.user)
     else:
-        await connections.close(who.behind.on, who.operator, CloseRequest(which=name, reason=_reason(request)))
+        await connections.close(who.parts.on, who.operator, CloseRequest(which=name, reason=_reason(request)))
     return gone()
 
 
@@ -201,7 +201,7 @@ async def list_channels_of(request: Request, name: Name, who: Asking) -> Respons
 @router.get("/vhosts/{vhost}/connections")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering, samples: Asked) -> Response:
     """Those in a virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await _connections(request, who, samples, vhost)
 
 
@@ -214,14 +214,14 @@ async def list_channels(request: Request, who: Asking) -> Response:
 @router.get("/vhosts/{vhost}/channels", dependencies=CHECKED)
 async def list_channels_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Those in a virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await _channels(request, who, vhost)
 
 
 @router.get("/channels/{name}", dependencies=CHECKED)
 async def show_channel(name: Name, who: Asking) -> Response:
     """One channel, by its name, with its consumers."""
-    node = who.behind.on.node
+    node = who.parts.on.node
 
     def of_that_name(connection: ConnectionBase) -> bool:
         return name.startswith(f"{connection.name} (")
@@ -249,7 +249,7 @@ async def _told_channel(who: Who, name: str) -> Response:
     consuming = await others.listed(
         who, "consumers", lambda of: (of["connection"], of["channel"]) == place, name=row["connection"]
     )
-    details = await each(consuming, partial(consumer, who.behind.on.node))
+    details = await each(consuming, partial(consumer, who.parts.on.node))
     return await reply_with(rows.channel_fields(*channel) | PARTNERS | {"consumer_details": details})
 
 
@@ -262,7 +262,7 @@ async def list_consumers(request: Request, who: Asking) -> Response:
 @router.get("/consumers/{vhost}")
 async def list_consumers_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Those in a virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await _consumers(request, who, vhost)
 
 

@@ -82,7 +82,7 @@ class Lines(Response):
             line = json.dumps(answer).encode() + b"\n"
             await send({"type": "http.response.body", "body": line, "more_body": True})
 
-        behind = self._who.behind
-        await behind.commands.only(LOOKS | ACTS).answer(self._line, self._who.operator, send_line)
-        behind.on.run_effects()
+        parts = self._who.parts
+        await parts.commands.only(LOOKS | ACTS).answer(self._line, self._who.operator, send_line)
+        parts.on.run_effects()
         await send({"type": "http.response.body", "body": b""})

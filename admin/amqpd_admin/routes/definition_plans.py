@@ -40,7 +40,7 @@ async def plan(
     """Nothing is changed. `summary`; `changes` by section and action; `unchanged`, how many by section;
     `conflicts`, what exists otherwise; `left_out`, what is not taken in; `kept`, what `prune` leaves."""
     wanted = await _read(request, who, vhost)
-    found = await definitions.planned(who.behind.metadata, wanted, prune=prune)
+    found = await definitions.planned(who.parts.metadata, wanted, prune=prune)
     return await reply_with(await _facts(found, full))
 
 
@@ -57,7 +57,7 @@ async def apply(
     wanted = await _read(request, who, vhost)
     try:
         found = await definitions.import_definitions(
-            who.behind.metadata,
+            who.parts.metadata,
             wanted,
             prune=prune,
             skip_conflicts=skip_conflicts,
@@ -75,5 +75,5 @@ async def _facts(found: Difference, full: bool) -> dict[str, object]:
 
 async def _read(request: Request, who: Who, vhost: str | None) -> Definitions:
     if vhost is not None:
-        who.behind.on.vhost(vhost)
+        who.parts.on.vhost(vhost)
     return await read(request, vhost)

@@ -44,7 +44,7 @@ log = structlog.get_logger(component="http")
 @router.get("/definitions")
 async def export(who: Administrator) -> Response:
     """Of all virtual hosts."""
-    parts = await definitions.exported_parts(who.behind.metadata)
+    parts = await definitions.exported_parts(who.parts.metadata)
     answer, explanation = in_pieces(parts), explanation_in(parts[0].decode())
     if explanation is not None:
         answer.headers["x-amqpd-explanation"] = _in_a_header(explanation)
@@ -54,9 +54,9 @@ async def export(who: Administrator) -> Response:
 @router.get("/definitions/{vhost}")
 async def export_of_vhost(vhost: Name, who: PolicyMaker) -> Response:
     """Of one virtual host."""
-    if vhost not in who.behind.on.node.topology.vhosts:
+    if vhost not in who.parts.on.node.topology.vhosts:
         raise bad_request("vhost_not_found")
-    return in_pieces(await definitions.exported_parts(who.behind.metadata, vhost))
+    return in_pieces(await definitions.exported_parts(who.parts.metadata, vhost))
 
 
 @router.post("/all-configuration", status_code=204)
@@ -69,14 +69,14 @@ async def take_in(request: Request, who: Administrator) -> Response:
 @router.post("/definitions/{vhost}", status_code=204)
 async def take_in_vhost(request: Request, vhost: Name, who: Administrator) -> Response:
     """The same, of one virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await _take_in(request, who, vhost)
 
 
 async def _take_in(request: Request, who: Who, vhost: str | None) -> Response:
     wanted = await read(request, vhost)
     place = await placing(who, wanted, request.app.state.settings.cluster_copies)
-    metadata = who.behind.metadata
+    metadata = who.parts.metadata
     found = await definitions.import_definitions(metadata, wanted, as_rabbitmq=True, place=place)
     return Response(status_code=204, headers=_passed_over(found))
 
@@ -120,7 +120,7 @@ async def read(request: Request, vhost: str | None) -> Definitions:
 async def placing(who: Who, wanted: Definitions, copies: int) -> Place:
     """Where the queues of a document go: classic ones to this node, as RabbitMQ does, quorum queues to sources. In a
     cluster that has none for them yet, some are made first."""
-    cluster, node = who.behind.cluster, who.behind.on.node
+    cluster, node = who.parts.cluster, who.parts.on.node
     if cluster is None:
         return placed_on(lambda _: node.sources.node)
     records = (record for record in wanted.records["queues"].values() if isinstance(record, QueueRecord))

@@ -64,7 +64,7 @@ def _told(row: Row) -> Row:
 
 def _figures(who: Who, exchange: Exchange, elsewhere: Elsewhere) -> Row:
     """In RabbitMQ's fields: without anything published there are no `message_stats`."""
-    found = added(figures_of_exchange(who.behind.on.node, *exchange), elsewhere.get(exchange, {}))
+    found = added(figures_of_exchange(who.parts.on.node, *exchange), elsewhere.get(exchange, {}))
     row: Row = {} if found.get(DELAYED) is None else {DELAYED: found[DELAYED]}
     if "publish_in" in found:
         row["message_stats"] = {name: found[name] for name in PASSED} | {
@@ -75,7 +75,7 @@ def _figures(who: Who, exchange: Exchange, elsewhere: Elsewhere) -> Row:
 
 def _row(who: Who, exchange: Exchange, elsewhere: Elsewhere) -> Row | None:
     """None for one that is gone."""
-    vhost = who.behind.on.node.topology.vhosts.get(exchange.vhost)
+    vhost = who.parts.on.node.topology.vhosts.get(exchange.vhost)
     if vhost is None:
         return None
     figures = _figures(who, exchange, elsewhere)
@@ -106,7 +106,7 @@ def _listing(who: Who, vhosts: Iterable[str], elsewhere: Elsewhere) -> Listing[E
 
 def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Exchange]:
     for name in vhosts:
-        vhost = who.behind.on.node.topology.vhosts.get(name)
+        vhost = who.parts.on.node.topology.vhosts.get(name)
         if vhost is not None:
             yield from map(Exchange, repeat(name), ["", *vhost.exchanges])
 
@@ -120,7 +120,7 @@ async def list_all(request: Request, who: Asking) -> Response:
 @router.get("/exchanges/{vhost}", dependencies=CHECKED)
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await lists.answer(request, _listing(who, [vhost], await _elsewhere(who, vhost)))
 
 
@@ -139,7 +139,7 @@ async def declare(request: Request, vhost: Name, name: ExchangeName, who: Enteri
     """`type`, `auto_delete`, `durable`, `internal`, `arguments`."""
     body = await body_of(request)
     new = await exchanges.declare(
-        who.behind.on,
+        who.parts.on,
         who.operator,
         vhost,
         name,
@@ -156,7 +156,7 @@ async def declare(request: Request, vhost: Name, name: ExchangeName, who: Enteri
 async def delete(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """`if-unused=true` keeps one that is bound to something."""
     unused = request.query_params.get("if-unused") == "true"
-    await exchanges.delete(who.behind.on, who.operator, vhost, name, if_unused=unused)
+    await exchanges.delete(who.parts.on, who.operator, vhost, name, if_unused=unused)
     return gone()
 
 
@@ -169,7 +169,7 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
     properties = table(body, "properties")
     routing_key = text(body, "routing_key")
     try:
-        routed = await publishing.publish(who.behind.on, who.operator, vhost, name, routing_key, payload, properties)
+        routed = await publishing.publish(who.parts.on, who.operator, vhost, name, routing_key, payload, properties)
     except AtAnotherNode:
         raise
     except NotFound as error:
@@ -180,7 +180,7 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
 @router.get("/exchanges/{vhost}/{name}/bindings/source")
 async def list_bindings_from(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """Those that go out from it. One that is not there has none, as in RabbitMQ: tools ask before they delete."""
-    held = who.behind.on.vhost(vhost)
+    held = who.parts.on.vhost(vhost)
     found: Iterator[Binding | None] = map(Default, repeat(vhost), list(held.queues))
     if name:
         found = bindings.walked(held, source=name)
@@ -190,11 +190,11 @@ async def list_bindings_from(request: Request, vhost: Name, name: ExchangeName, 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """Those that come to it. One that is not there has none."""
-    found = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="exchange")
+    found = bindings.walked(who.parts.on.vhost(vhost), destination=name, destination_type="exchange")
     return await lists.answer(request, listing(who, found))
 
 
 def _require(who: Who, vhost: str, name: str) -> None:
     """Raises NotFound."""
-    if name and name not in who.behind.on.vhost(vhost).exchanges:
+    if name and name not in who.parts.on.vhost(vhost).exchanges:
         raise NotFound(f"no exchange '{name}' in vhost '{vhost}'")

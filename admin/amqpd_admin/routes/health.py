@@ -34,15 +34,15 @@ def _alarms(rows: list[dict[str, str]], where: str) -> Response:
 @router.get("/alarms")
 async def alarms(who: Asking) -> Response:
     """None anywhere in the cluster, as far as its nodes answer."""
-    found = dict.fromkeys((each["node"], each["name"]) for each in await alarms_of_all.in_cluster(who.behind))
+    found = dict.fromkeys((each["node"], each["name"]) for each in await alarms_of_all.in_cluster(who.parts))
     return _alarms([{"node": node, "resource": kind} for node, kind in found], "in the cluster")
 
 
 @router.get("/local-alarms")
 async def local_alarms(who: Asking) -> Response:
     """None on this node."""
-    name = who.behind.on.node.identity.name
-    return _alarms([{"node": name, "resource": kind} for kind in kinds(who.behind.on)], "on the node")
+    name = who.parts.on.node.identity.name
+    return _alarms([{"node": name, "resource": kind} for kind in kinds(who.parts.on)], "on the node")
 
 
 @router.get("/port-listener/{port}")
@@ -50,7 +50,7 @@ async def port_listener(request: Request, port: str, who: Asking) -> Response:
     """Clients can connect to it."""
     if not (port.isascii() and port.isdigit()):
         raise bad_request("Invalid port")
-    ports = sorted({each["port"] for each in listeners("", who.behind.addresses, request.app.state.addresses)})
+    ports = sorted({each["port"] for each in listeners("", who.parts.addresses, request.app.state.addresses)})
     if int(port) in ports:
         return answer(port=int(port))
     return answer("No active listener", missing=int(port), ports=ports)
@@ -59,7 +59,7 @@ async def port_listener(request: Request, port: str, who: Asking) -> Response:
 @router.get("/protocol-listener/{protocol}")
 async def protocol_listener(request: Request, protocol: str, who: Asking) -> Response:
     """There is a listener for it, or for each of several with commas between: amqp091, amqps, http, https."""
-    found = sorted({each["protocol"] for each in listeners("", who.behind.addresses, request.app.state.addresses)})
+    found = sorted({each["protocol"] for each in listeners("", who.parts.addresses, request.app.state.addresses)})
     wanted = [PROTOCOLS.get(each, each) for each in protocol.lower().split(",")]
     missing = [each for each in wanted if each not in found]
     if not missing:
@@ -77,4 +77,4 @@ async def virtual_hosts(who: Asking) -> Response:
 @router.get("/ready-to-serve-clients")
 async def in_service(who: Asking) -> Response:
     """It takes new connections."""
-    return answer("the node is being shut down") if who.behind.on.node.draining else answer()
+    return answer("the node is being shut down") if who.parts.on.node.draining else answer()

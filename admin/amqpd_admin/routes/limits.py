@@ -26,7 +26,7 @@ router = api_router("limits")
 async def _list(request: Request, who: Who, owner: Owner, name: str | None = None) -> Response:
     """One row for each owner that has any: its name, and all its limits as `value`."""
     named = {owner: name} if name is not None else {}
-    rows = await limits.listed(who.behind.metadata, vhost=named.get("vhost"), user=named.get("user"))
+    rows = await limits.listed(who.parts.metadata, vhost=named.get("vhost"), user=named.get("user"))
     by_owner: dict[str, dict[str, Any]] = defaultdict(dict)
     pace = WalkPace()
     for row in rows:
@@ -43,7 +43,7 @@ async def _put(request: Request, who: Who, owner: Owner, name: str, limit: str) 
     if isinstance(value, str) and not value.lstrip("-").isdecimal():
         raise bad_request(f'Validation failed\n\n{limit} should be a number, actually was <<"{value}">>\n')
     try:
-        await limits.put(who.behind.metadata, owner, name, {limit: number({"value": value}, "value")})
+        await limits.put(who.parts.metadata, owner, name, {limit: number({"value": value}, "value")})
     except BadArgument as error:
         if owner == "user":
             raise
@@ -72,7 +72,7 @@ async def put_vhost(request: Request, vhost: Name, limit: Name, who: Administrat
 @router.delete("/vhost-limits/{vhost}/{limit}", status_code=204)
 async def clear_vhost(vhost: Name, limit: Name, who: Administrator) -> Response:
     """No such limit any more."""
-    await limits.clear(who.behind.metadata, "vhost", vhost, [limit])
+    await limits.clear(who.parts.metadata, "vhost", vhost, [limit])
     return gone()
 
 
@@ -91,7 +91,7 @@ async def list_user(request: Request, user: Name, who: Administrator) -> Respons
 @router.put("/user-limits/{user}/{limit}", status_code=204)
 async def put_user(request: Request, user: Name, limit: Name, who: Administrator) -> Response:
     """`value`; `limit` is max-connections or max-channels."""
-    if user not in who.behind.on.node.topology.users:
+    if user not in who.parts.on.node.topology.users:
         raise bad_request(["no_such_user", user])
     await _put(request, who, "user", user, limit)
     return gone()
@@ -100,5 +100,5 @@ async def put_user(request: Request, user: Name, limit: Name, who: Administrator
 @router.delete("/user-limits/{user}/{limit}", status_code=204)
 async def clear_user(user: Name, limit: Name, who: Administrator) -> Response:
     """No such limit any more."""
-    await limits.clear(who.behind.metadata, "user", user, [limit])
+    await limits.clear(who.parts.metadata, "user", user, [limit])
     return gone()

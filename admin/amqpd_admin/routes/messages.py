@@ -63,7 +63,7 @@ async def browse(
     rows: list[bytes] = []
     nbytes = 0
     wanted = MessagesRequest.of_listing({"vhost": vhost, "queue": name, **said})
-    async with aclosing(who.behind.messages.list(wanted, who.operator)) as pages:
+    async with aclosing(who.parts.messages.list(wanted, who.operator)) as pages:
         async for page in pages:
             for row in page:
                 rows.append(written(row))
@@ -79,7 +79,7 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
     """`ids` (pairs of first and last), `from` and `count`, `message_id`, `headers` (pairs), or `all`; and `yes`."""
     body = await body_of(request)
     wanted = MessagesRequest.of_act({**body, "vhost": vhost, "queue": name})
-    return await _answer(request, who.behind.messages.delete(wanted, who.operator))
+    return await _answer(request, who.parts.messages.delete(wanted, who.operator))
 
 
 @router.post("/{vhost}/{name}/move")
@@ -87,7 +87,7 @@ async def move(request: Request, vhost: Name, name: Name, who: Entering) -> Resp
     """As `delete`; and `to_queue`, `to_vhost`."""
     body = await body_of(request)
     wanted = MessagesRequest.of_act({"to_vhost": vhost, **body, "vhost": vhost, "queue": name})
-    return await _answer(request, who.behind.messages.move(wanted, who.operator))
+    return await _answer(request, who.parts.messages.move(wanted, who.operator))
 
 
 async def _answer(request: Request, pages: Pages) -> Response:

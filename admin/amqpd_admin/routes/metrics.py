@@ -46,7 +46,7 @@ READABLE = [Depends(may_read)]
 
 def _broker(request: Request) -> Broker:
     state = request.app.state
-    return Broker(state.behind, state.settings, trio.current_time() - state.began)
+    return Broker(state.parts, state.settings, trio.current_time() - state.began)
 
 
 def _answer(parts: AsyncIterator[Part]) -> Response:
@@ -95,8 +95,8 @@ def _matcher(given: Sequence[str]) -> Callable[[str], bool]:
 async def alive(request: Request) -> Response:
     """The process answers. `cut_off`: how many sources it leads of which no majority of the nodes answers; that is no
     reason to start it again."""
-    behind: BrokerParts = request.app.state.behind
-    cut_off = behind.on.node.cluster.cut_off_count()
+    parts: BrokerParts = request.app.state.parts
+    cut_off = parts.on.node.cluster.cut_off_count()
     return reply({"status": "ok", **({"cut_off": cut_off} if cut_off else {})})
 
 
@@ -104,9 +104,9 @@ async def alive(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """The node takes connections. `alarms`: publishers wait for these to end. 503, too, while it has no part in its
     cluster: the others refuse it, or do not reach it."""
-    behind: BrokerParts = request.app.state.behind
-    node = behind.on.node
-    alarms = kinds(behind.on)
+    parts: BrokerParts = request.app.state.parts
+    node = parts.on.node
+    alarms = kinds(parts.on)
     if node.draining:
         return reply({"status": "failed", "reason": "the node is being shut down", "alarms": alarms}, 503)
     if isolated := node.cluster.isolation():

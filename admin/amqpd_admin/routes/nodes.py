@@ -23,8 +23,8 @@ router = api_router("nodes")
 
 async def facts_of(who: Who, name: str) -> Row | None:
     """None: it does not answer. Raises Refusal for one that is none."""
-    if name == who.behind.on.node.identity.name:
-        return await who.behind.facts.row()
+    if name == who.parts.on.node.identity.name:
+        return await who.parts.facts.row()
     if name not in others.names(who):
         raise not_there()
     told = (await others.ask(who, "node")).rows.get(name)
@@ -34,7 +34,7 @@ async def facts_of(who: Who, name: str) -> Row | None:
 @router.get("/nodes")
 async def list_all(request: Request, who: Monitor, samples: Asked) -> Response:
     """All of the cluster's, this one first; one that does not answer is not `running`."""
-    answering = {facts["name"]: _running(who, facts, samples) for facts in await facts_of_all(who.behind)}
+    answering = {facts["name"]: _running(who, facts, samples) for facts in await facts_of_all(who.parts)}
     silent = [rows.silent(name) for name in others.names(who) if name not in answering]
     return await lists.answer(request, of_made([*answering.values(), *silent]))
 
@@ -51,8 +51,8 @@ async def show(request: Request, name: Name, who: Monitor, samples: Asked) -> Re
 
 async def _memory_of(who: Who, name: str) -> dict[str, int]:
     """Bytes by RabbitMQ's names. Raises Unavailable, Refusal."""
-    if name == who.behind.on.node.identity.name:
-        return await memory_of(who.behind.on.node)
+    if name == who.parts.on.node.identity.name:
+        return await memory_of(who.parts.on.node)
     if name not in others.names(who):
         raise not_there()
     told = (await others.ask(who, "memory")).rows.get(name)
@@ -85,8 +85,8 @@ async def relative_memory(name: Name, who: Monitor) -> Response:
 @router.post("/vhosts/{vhost}/start/{name}", status_code=204)
 async def start_vhost(vhost: Name, name: Name, who: Administrator) -> Response:
     """A virtual host that is there is served: nothing is to be done."""
-    who.behind.on.vhost(vhost)
-    if name != who.behind.on.node.identity.name and name not in others.names(who):
+    who.parts.on.vhost(vhost)
+    if name != who.parts.on.node.identity.name and name not in others.names(who):
         raise bad_request(f"Unknown node: {name}")
     return gone()
 
@@ -94,22 +94,22 @@ async def start_vhost(vhost: Name, name: Name, who: Administrator) -> Response:
 @router.post("/rebalance/queues", status_code=204)
 async def rebalance(who: Administrator) -> Response:
     """On a node alone there is nothing to share."""
-    if who.behind.clustered:
+    if who.parts.clustered:
         raise Unavailable("in a cluster leaders are shared out with `amqpd quorum rebalance`")
     return gone()
 
 
 def _running(who: Who, facts: Row, samples: SamplesAsked) -> Row:
     """With samples of this node: it has none of the others."""
-    view, name = who.behind.cluster() if who.behind.cluster is not None else None, facts["name"]
+    view, name = who.parts.cluster() if who.parts.cluster is not None else None, facts["name"]
     partitions = view.without_link(name) if view is not None else []
-    others_of = {*others.names(who), who.behind.on.node.identity.name} - {name}
+    others_of = {*others.names(who), who.parts.on.node.identity.name} - {name}
     linked = [each for each in sorted(others_of - set(partitions)) if view is not None and _lives(who, view, each)]
     row = rows.running(facts, linked, partitions)
-    if facts["name"] == who.behind.on.node.identity.name:
-        samples.add(row, rows.SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
+    if facts["name"] == who.parts.on.node.identity.name:
+        samples.add(row, rows.SAMPLED, who.parts.samples.of_node, samples.range_of("node_stats"))
     return row
 
 
 def _lives(who: Who, view: ClusterState, name: str) -> bool:
-    return name == who.behind.on.node.identity.name or view.lives(name)
+    return name == who.parts.on.node.identity.name or view.lives(name)

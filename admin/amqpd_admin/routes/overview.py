@@ -42,7 +42,7 @@ RABBITMQ_VERSION = FORMAT_VERSION
 async def overview(request: Request, who: Asking, samples: Asked) -> Response:
     """Versions, totals and rates; listeners and samples, for who monitors. Others have the totals of what they may
     see."""
-    node, settings = who.behind.on.node, request.app.state.settings
+    node, settings = who.parts.on.node, request.app.state.settings
     without = request.query_params.get("disable_stats") == "true"
     vhosts = await seen_vhosts(who)
     by_vhost, told = await others.sums_of_queues(who, vhosts)
@@ -51,7 +51,7 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
     for each in by_vhost.values():
         await pace.step()
         counts.update(each)
-    nodes = await facts_of_all(who.behind) if who.monitors else []
+    nodes = await facts_of_all(who.parts) if who.monitors else []
     for facts in nodes:
         counts.update(facts["gone_queues"])
     messages, stats = _messages(counts)
@@ -63,7 +63,7 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
         "rates_mode": "basic",
         "sample_retention_policies": RETENTION,
         "exchange_types": exchange_types(),
-        "cluster_name": cluster_name(who.behind, settings),
+        "cluster_name": cluster_name(who.parts, settings),
         "cluster_tags": _tags(who),
         # There is no setting for them.
         "node_tags": {},
@@ -95,7 +95,7 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
 
 def _tags(who: Who) -> Row:
     """Of the cluster: the global parameter `cluster_tags`, as in RabbitMQ."""
-    given = who.behind.on.node.topology.global_parameters.get(("", "cluster_tags"))
+    given = who.parts.on.node.topology.global_parameters.get(("", "cluster_tags"))
     return dict(given.value) if given is not None and isinstance(given.value, dict) else {}
 
 
@@ -114,7 +114,7 @@ def _add_rates_and_samples(
     rates: Counter[str] = Counter()
     for each in nodes:
         rates.update(each["rates"])
-    alone, lengths, series = not others.names(who), samples.range_of("lengths"), who.behind.samples.of_node
+    alone, lengths, series = not others.names(who), samples.range_of("lengths"), who.parts.samples.of_node
     for named, names, wanted in (
         (messages, LENGTHS, lengths),
         (stats, RATES, samples.range_of("msg_rates")),
@@ -128,7 +128,7 @@ def _add_rates_and_samples(
 
 async def _objects(who: Who, vhosts: list[str], counts: Counter[str], clients: Counter[str]) -> Row:
     """Of connections, channels and consumers a user who does not monitor has its own."""
-    node, pace, exchanges = who.behind.on.node, WalkPace(), 0
+    node, pace, exchanges = who.parts.on.node, WalkPace(), 0
     for name in vhosts:
         await pace.step()
         vhost = node.topology.vhosts.get(name)
@@ -174,7 +174,7 @@ async def version(who: Asking) -> str:
 @router.get("/cluster-name")
 async def show_cluster_name(request: Request, who: Asking) -> Response:
     """What `overview` says, too."""
-    return await lists.one(request, {"name": cluster_name(who.behind, request.app.state.settings)})
+    return await lists.one(request, {"name": cluster_name(who.parts, request.app.state.settings)})
 
 
 @router.put("/cluster-name", status_code=204)
@@ -183,5 +183,5 @@ async def put_cluster_name(request: Request, who: Administrator) -> Response:
     name = text(await body_of(request), "name")
     if not name:
         raise bad_request("a cluster needs a name that is not empty: delete the global parameter cluster_name")
-    await parameters.put_global(who.behind.metadata, PARAMETER, name)
+    await parameters.put_global(who.parts.metadata, PARAMETER, name)
     return gone()

@@ -26,9 +26,9 @@ ONE, GLOBAL = "/parameters/{component}/{vhost}/{name}", "/global-parameters/{nam
 
 
 async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost: str | None = None) -> Response:
-    rows: list[Any] = list(await parameters.listed(who.behind.metadata, vhost))
+    rows: list[Any] = list(await parameters.listed(who.parts.metadata, vhost))
     # RabbitMQ keeps operator policies as parameters, and lists them here, too.
-    rows += await each(await policies.listed(who.behind.metadata, True, vhost), _as_parameter)
+    rows += await each(await policies.listed(who.parts.metadata, True, vhost), _as_parameter)
     found = await each(rows, lambda row: row if who.sees(row["vhost"]) and wanted(row) else None)
     return await lists.answer(request, of_made(found))
 
@@ -71,7 +71,7 @@ async def list_of_vhost(request: Request, component: Name, vhost: Name, who: Pol
 @router.get(ONE)
 async def show(request: Request, component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One parameter."""
-    for row in await parameters.listed(who.behind.metadata, vhost):
+    for row in await parameters.listed(who.parts.metadata, vhost):
         if (row["component"], row["name"]) == (component, name):
             return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
@@ -82,9 +82,9 @@ async def put(request: Request, component: Name, vhost: Name, name: Name, who: P
     """`value`."""
     _refuse_limits(component, who)
     value = await _value(request)
-    new = (component, name) not in who.behind.on.vhost(vhost).parameters
+    new = (component, name) not in who.parts.on.vhost(vhost).parameters
     try:
-        await parameters.put(who.behind.metadata, vhost, component, name, value)
+        await parameters.put(who.parts.metadata, vhost, component, name, value)
     except BadArgument as error:
         raise invalid(error) from error
     return changed(new)
@@ -94,21 +94,21 @@ async def put(request: Request, component: Name, vhost: Name, name: Name, who: P
 async def clear(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One parameter goes."""
     _refuse_limits(component, who)
-    await parameters.clear(who.behind.metadata, vhost, component, name)
+    await parameters.clear(who.parts.metadata, vhost, component, name)
     return gone()
 
 
 @router.get("/global-parameters")
 async def list_global(request: Request, who: PolicyMaker) -> Response:
     """Those of no virtual host."""
-    found: list[Any] = await parameters.listed_global(who.behind.metadata)
+    found: list[Any] = await parameters.listed_global(who.parts.metadata)
     return await lists.answer(request, of_made(found))
 
 
 @router.get(GLOBAL)
 async def show_global(request: Request, name: Name, who: PolicyMaker) -> Response:
     """One global parameter."""
-    for row in await parameters.listed_global(who.behind.metadata):
+    for row in await parameters.listed_global(who.parts.metadata):
         if row["name"] == name:
             return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
@@ -117,13 +117,13 @@ async def show_global(request: Request, name: Name, who: PolicyMaker) -> Respons
 @router.put(GLOBAL, status_code=201)
 async def put_global(request: Request, name: Name, who: Administrator) -> Response:
     """`value`."""
-    new = ("", name) not in who.behind.on.node.topology.global_parameters
-    await parameters.put_global(who.behind.metadata, name, await _value(request))
+    new = ("", name) not in who.parts.on.node.topology.global_parameters
+    await parameters.put_global(who.parts.metadata, name, await _value(request))
     return changed(new)
 
 
 @router.delete(GLOBAL, status_code=204)
 async def clear_global(name: Name, who: Administrator) -> Response:
     """One global parameter goes."""
-    await parameters.clear_global(who.behind.metadata, name)
+    await parameters.clear_global(who.parts.metadata, name)
     return gone()

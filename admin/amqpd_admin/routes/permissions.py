@@ -23,14 +23,14 @@ ONE, TOPIC = "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}"
 
 def _require(who: Who, vhost: str, user: str) -> None:
     """Both are there. Raises NotFound."""
-    topology = who.behind.on.node.topology
+    topology = who.parts.on.node.topology
     if vhost not in topology.vhost_records or user not in topology.users:
         raise NotFound("Object Not Found")
 
 
 def _require_to_change(who: Who, vhost: str, user: str) -> None:
     """As `_require`, with RabbitMQ's other answer. Raises Refusal."""
-    topology = who.behind.on.node.topology
+    topology = who.parts.on.node.topology
     if vhost not in topology.vhost_records or user not in topology.users:
         raise bad_request("vhost_or_user_not_found")
 
@@ -38,7 +38,7 @@ def _require_to_change(who: Who, vhost: str, user: str) -> None:
 @router.get("/permissions")
 async def list_all(request: Request, who: Administrator) -> Response:
     """Of all users."""
-    found: list[Any] = await permissions.listed(who.behind.metadata)
+    found: list[Any] = await permissions.listed(who.parts.metadata)
     return await lists.answer(request, of_made(found))
 
 
@@ -46,7 +46,7 @@ async def list_all(request: Request, who: Administrator) -> Response:
 async def show(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
     """Of a user in a virtual host."""
     _require(who, vhost, user)
-    found = await permissions.listed(who.behind.metadata, vhost, user)
+    found = await permissions.listed(who.parts.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
     return await lists.one(request, dict(found[0]))
@@ -58,9 +58,9 @@ async def put(request: Request, vhost: Name, user: Name, who: Administrator) -> 
     _require_to_change(who, vhost, user)
     body = await body_of(request)
     need(body, "configure", "write", "read")
-    new = (vhost, user) not in who.behind.on.node.topology.permissions
+    new = (vhost, user) not in who.parts.on.node.topology.permissions
     said = (text(body, "configure"), text(body, "write"), text(body, "read"))
-    await permissions.put(who.behind.metadata, vhost, user, *said)
+    await permissions.put(who.parts.metadata, vhost, user, *said)
     return changed(new)
 
 
@@ -68,14 +68,14 @@ async def put(request: Request, vhost: Name, user: Name, who: Administrator) -> 
 async def clear(vhost: Name, user: Name, who: Administrator) -> Response:
     """The user may not enter any more."""
     _require(who, vhost, user)
-    await permissions.clear(who.behind.metadata, vhost, user)
+    await permissions.clear(who.parts.metadata, vhost, user)
     return gone()
 
 
 @router.get("/topic-permissions")
 async def list_topics(request: Request, who: Administrator) -> Response:
     """Of all users."""
-    found: list[Any] = await permissions.listed_topics(who.behind.metadata)
+    found: list[Any] = await permissions.listed_topics(who.parts.metadata)
     return await lists.answer(request, of_made(found))
 
 
@@ -84,7 +84,7 @@ async def list_topics(request: Request, who: Administrator) -> Response:
 async def show_topics(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
     """Of a user in a virtual host, for each exchange: for all of them, as in RabbitMQ, also where one is named."""
     _require(who, vhost, user)
-    found: list[Any] = await permissions.listed_topics(who.behind.metadata, vhost, user)
+    found: list[Any] = await permissions.listed_topics(who.parts.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
     return await lists.answer(request, of_made(found))
@@ -98,9 +98,9 @@ async def put_topic(request: Request, vhost: Name, user: Name, who: Administrato
     body = await body_of(request)
     need(body, "exchange", "write", "read")
     exchange = text(body, "exchange")
-    held = who.behind.on.node.topology.topic_permissions.get((vhost, user), {})
+    held = who.parts.on.node.topology.topic_permissions.get((vhost, user), {})
     new = not held
-    await permissions.put_topic(who.behind.metadata, vhost, user, exchange, text(body, "write"), text(body, "read"))
+    await permissions.put_topic(who.parts.metadata, vhost, user, exchange, text(body, "write"), text(body, "read"))
     return changed(new)
 
 
@@ -108,7 +108,7 @@ async def put_topic(request: Request, vhost: Name, user: Name, who: Administrato
 async def clear_topics(vhost: Name, user: Name, who: Administrator) -> Response:
     """On all exchanges."""
     _require(who, vhost, user)
-    await permissions.clear_topic(who.behind.metadata, vhost, user)
+    await permissions.clear_topic(who.parts.metadata, vhost, user)
     return gone()
 
 
@@ -116,5 +116,5 @@ async def clear_topics(vhost: Name, user: Name, who: Administrator) -> Response:
 async def clear_topic(vhost: Name, user: Name, exchange: ExchangeName, who: Administrator) -> Response:
     """On one exchange."""
     _require(who, vhost, user)
-    await permissions.clear_topic(who.behind.metadata, vhost, user, exchange)
+    await permissions.clear_topic(who.parts.metadata, vhost, user, exchange)
     return gone()

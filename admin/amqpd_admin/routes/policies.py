@@ -27,13 +27,13 @@ NAME_LENGTH_MAX = 255
 
 
 async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | None = None) -> Response:
-    rows: list[Any] = await policies.listed(who.behind.metadata, operator, vhost)
+    rows: list[Any] = await policies.listed(who.parts.metadata, operator, vhost)
     found = await each(rows, lambda row: row if who.sees(row["vhost"]) else None)
     return await lists.answer(request, of_made(found))
 
 
 async def _one(request: Request, who: Who, vhost: str, name: str, *, operator: bool) -> Response:
-    for row in await policies.listed(who.behind.metadata, operator, vhost):
+    for row in await policies.listed(who.parts.metadata, operator, vhost):
         if row["name"] == name:
             return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
@@ -46,12 +46,12 @@ async def _put(who: Who, vhost: str, name: str, body: Body, *, operator: bool) -
         raise bad_request("definition must be an object")
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise bad_request(f'Validation failed\n\npriority should be a number, actually was <<"{priority}">>\n')
-    known = who.behind.on.vhost(vhost).policies
+    known = who.parts.on.vhost(vhost).policies
     new = name not in (known.operator_policies if operator else known.policies)
     pattern, apply_to = text(body, "pattern"), text(body, "apply-to", "all")
     try:
         await policies.put(
-            *(who.behind.metadata, operator, vhost, name, pattern, definition), priority=priority, apply_to=apply_to
+            *(who.parts.metadata, operator, vhost, name, pattern, definition), priority=priority, apply_to=apply_to
         )
     except BadArgument as error:
         raise invalid(error) from error
@@ -83,7 +83,7 @@ async def preview_of(
     """Our own: what a policy would apply to among the others, if it were set: `queues` and `exchanges` (that its
     pattern matches), `applies`, the first `names`, and the `winners` of the others."""
     record = PolicyRecord(vhost, name, pattern, apply_to, {}, priority, operator)
-    return reply(dict(await policy_previews.preview(who.behind.on, record)))
+    return reply(dict(await policy_previews.preview(who.parts.on, record)))
 
 
 @router.get("/policies/{vhost}/{name}")
@@ -101,7 +101,7 @@ async def put(request: Request, vhost: Name, name: Name, who: PolicyMaker) -> Re
 @router.delete("/policies/{vhost}/{name}", status_code=204)
 async def clear(vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """What it applied to falls back to the next one that matches."""
-    await policies.clear(who.behind.metadata, False, vhost, name)
+    await policies.clear(who.parts.metadata, False, vhost, name)
     return gone()
 
 
@@ -132,5 +132,5 @@ async def put_operator(request: Request, vhost: Name, name: Name, who: Administr
 @router.delete("/operator-policies/{vhost}/{name}", status_code=204)
 async def clear_operator(vhost: Name, name: Name, who: Administrator) -> Response:
     """As a policy."""
-    await policies.clear(who.behind.metadata, True, vhost, name)
+    await policies.clear(who.parts.metadata, True, vhost, name)
     return gone()

@@ -41,7 +41,7 @@ CONDITIONS = ("backlog", "empty", "used", "unused")
 
 
 def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
-    node, leaders = who.behind.on.node, leaders_of(who.behind)
+    node, leaders = who.parts.on.node, leaders_of(who.parts)
     asked, found = request.query_params, totals.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
         with_totals = asked.get("enable_queue_totals") == "true"
@@ -67,7 +67,7 @@ def _listing(request: Request, who: Who, vhosts: Collection[str], samples: Sampl
 def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *, alone: bool = False) -> None:
     """Its leader has those of another one."""
     if ("lengths" in samples or "msg_rates" in samples) and not queue.is_remote:
-        add_to_queue(row, who.behind.samples.of_queue(queue, alone=alone), samples)
+        add_to_queue(row, who.parts.samples.of_queue(queue, alone=alone), samples)
 
 
 async def _listed(request: Request, listing: Listing[QueuePort]) -> Response:
@@ -106,16 +106,16 @@ async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
 @router.get("/queues/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering, samples: Asked) -> Response:
     """Of one virtual host."""
-    who.behind.on.vhost(vhost)
+    who.parts.on.vhost(vhost)
     return await _listed(request, _listing(request, who, [vhost], samples))
 
 
 @router.get("/queues/{vhost}/{name}")
 async def show(request: Request, vhost: Name, name: Name, who: Entering, samples: Asked) -> Response:
     """One queue, with its consumers: of those of other users only who monitors is told."""
-    node = who.behind.on.node
-    who.behind.on.vhost(vhost)
-    queue, leaders = who.behind.on.queue(vhost, name), leaders_of(who.behind)
+    node = who.parts.on.node
+    who.parts.on.vhost(vhost)
+    queue, leaders = who.parts.on.queue(vhost, name), leaders_of(who.parts)
     await leaders.ask([queue])
     row = rows.whole(node, queue, leaders)
     if row is None:
@@ -146,7 +146,7 @@ async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> R
     arguments = table(body, "arguments")
     _refuse_other_node(who, text(body, "node", ""), arguments)
     new = await queues.declare(
-        who.behind.on,
+        who.parts.on,
         who.operator,
         vhost,
         name,
@@ -159,7 +159,7 @@ async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> R
 
 def _refuse_other_node(who: Who, wanted: str, arguments: Mapping[str, Any]) -> None:
     """A queue that would not be where its client wants it is not made elsewhere without a word. Raises Refusal."""
-    here = who.behind.on.node.identity.name
+    here = who.parts.on.node.identity.name
     if not wanted or wanted == here:
         return
     if wanted not in others.names(who):
@@ -173,8 +173,8 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
     """`if-empty=true` and `if-unused=true` keep one that is not."""
     asked = request.query_params
     await led_queues.delete(
-        who.behind.on,
-        leaders_of(who.behind),
+        who.parts.on,
+        leaders_of(who.parts),
         who.operator,
         vhost,
         name,
@@ -187,7 +187,7 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
 @router.delete("/queues/{vhost}/{name}/contents", status_code=204)
 async def purge(vhost: Name, name: Name, who: Entering) -> Response:
     """Its ready messages go, whichever node leads it."""
-    await led_queues.purge(who.behind.on, leaders_of(who.behind), who.operator, vhost, name)
+    await led_queues.purge(who.parts.on, leaders_of(who.parts), who.operator, vhost, name)
     return gone()
 
 
@@ -206,10 +206,10 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
     encoding = text(body, "encoding", "auto")
     if encoding not in ("auto", "base64"):
         raise bad_request("Unsupported encoding. Please use auto or base64.")
-    if who.behind.on.node.ports.get((vhost, name)) is None:
+    if who.parts.on.node.ports.get((vhost, name)) is None:
         raise NotFound(f"NOT_FOUND - no queue '{name}' in vhost '{vhost}'")
     found = await getting.get(
-        who.behind.on,
+        who.parts.on,
         who.operator,
         vhost,
         name,
@@ -225,7 +225,7 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
 @router.post("/queues/{vhost}/{name}/actions", status_code=204)
 async def act(request: Request, vhost: Name, name: Name, who: Administrator) -> Response:
     """There are none: RabbitMQ's were about mirrors."""
-    who.behind.on.queue(vhost, name)
+    who.parts.on.queue(vhost, name)
     body = await body_of(request)
     need(body, "action")
     raise bad_request(["unknown", text(body, "action")])
@@ -235,5 +235,5 @@ async def act(request: Request, vhost: Name, name: Name, who: Administrator) -> 
 async def list_bindings(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """That to the default exchange first. A queue that is not there has none, as in RabbitMQ: tools ask before they
     delete."""
-    there = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="queue")
+    there = bindings.walked(who.parts.on.vhost(vhost), destination=name, destination_type="queue")
     return await lists.answer(request, listing(who, chain([Default(vhost, name)], there)))

@@ -31,16 +31,16 @@ UNLED = "Detected quorum queues without an elected leader"
 @router.get("/node-is-quorum-critical")
 async def critical(who: Asking) -> Response:
     """No quorum queue would stop without this node."""
-    if who.behind.cluster is None:
+    if who.parts.cluster is None:
         return reply({"status": "ok", "reason": "single node cluster"})
-    here = who.behind.on.node.identity.name
+    here = who.parts.on.node.identity.name
 
     def would_stop(found: Any) -> int | None:
         # No more than a majority of the copies is there, this node's among them.
         is_needed = here in found.living and len(found.living) <= len(found.members) // 2 + 1
         return found.source if is_needed else None
 
-    sources = set(await each(who.behind.cluster().source_statuses({}), would_stop))
+    sources = set(await each(who.parts.cluster().source_statuses({}), would_stop))
     return await _about(who, CRITICAL, sources.__contains__)
 
 
@@ -71,11 +71,11 @@ async def leaders_alike_in_vhost(vhost: Name, pattern: Name, who: Asking) -> Res
 async def _led(who: Who, vhost: str | None = None, pattern: str = "") -> Response:
     """Each has a leader that serves. Raises Refusal."""
     if vhost is not None:
-        who.behind.on.vhost(vhost)
+        who.parts.on.vhost(vhost)
     matches = expression(pattern, what="pattern", any_case=False) if pattern else None
-    if who.behind.cluster is None:
+    if who.parts.cluster is None:
         return answer()  # a node alone leads all of its queues
-    statuses = who.behind.cluster().source_statuses({})
+    statuses = who.parts.cluster().source_statuses({})
     led = set(await each(statuses, lambda it: it.source if it.has_majority and it.leader in it.living else None))
     return await _about(who, UNLED, lambda source: source not in led, vhost, matches)
 
@@ -90,7 +90,7 @@ async def _about(
     """The queues of these sources, if there are any. `vhost`: in this one; None: in all. `matches`: their names."""
     pace, count = WalkPace(), 0
     rows: list[dict[str, str]] = []
-    for name, found in list(who.behind.on.node.topology.vhosts.items()):
+    for name, found in list(who.parts.on.node.topology.vhosts.items()):
         if vhost is not None and name != vhost:
             continue
         for record in list(found.queues.values()):

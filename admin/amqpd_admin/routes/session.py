@@ -46,7 +46,7 @@ async def begin(request: Request) -> Response:
     who = await by_password(request, text(body, "name"), password, SESSION_REALM)
     token, sessions = secrets.token_urlsafe(TOKEN_BYTES), _sessions(request)
     sessions.end(cookies.token_of(request))
-    sessions.begin(token, who.user, who.behind.on.node.topology.users[who.user].password_hash, trio.current_time())
+    sessions.begin(token, who.user, who.parts.on.node.topology.users[who.user].password_hash, trio.current_time())
     log.info("http session begun", user=who.user, address=request.client.host if request.client else "")
     response = reply(_row(who), 201)
     cookies.give(response, request.app.state.settings, token)

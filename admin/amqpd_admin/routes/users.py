@@ -35,14 +35,14 @@ def _row(record: UserRecord) -> Row:
 @router.get("/users")
 async def list_all(request: Request, who: Administrator) -> Response:
     """All of them."""
-    found = list(who.behind.on.node.topology.users.values())
+    found = list(who.parts.on.node.topology.users.values())
     return await lists.answer(request, Listing(found, lambda user: {"name": user.name}, _row))
 
 
 @router.get("/users/without-permissions")
 async def list_without_permissions(request: Request, who: Administrator) -> Response:
     """Those that may enter no virtual host."""
-    topology = who.behind.on.node.topology
+    topology = who.parts.on.node.topology
     entering = set(await each(list(topology.permissions), itemgetter(1)))
     found = (None if user.name in entering else user for user in list(topology.users.values()))
     return await lists.answer(request, Listing(found, lambda user: {"name": user.name}, _row))
@@ -58,15 +58,15 @@ async def delete_many(request: Request, who: Administrator) -> Response:
         raise bad_request("users must be a list of names")
     named(request, users=names)
     for name in names:
-        if name in who.behind.on.node.topology.users:
-            await users.delete(who.behind.metadata, name)
+        if name in who.parts.on.node.topology.users:
+            await users.delete(who.parts.metadata, name)
     return gone()
 
 
 @router.get("/users/{name}")
 async def show(request: Request, name: Name, who: Administrator) -> Response:
     """One user."""
-    record = found_user(who.behind.on.node.topology, name)
+    record = found_user(who.parts.on.node.topology, name)
     return await lists.one(request, _row(record))
 
 
@@ -79,28 +79,28 @@ async def put(request: Request, name: Name, who: Administrator) -> Response:
         raise bad_request("both_password_and_password_hash_are_provided")
     password, tags = _password(body), _tags(body)
     algorithm = text(body, "hashing_algorithm") if "hashing_algorithm" in body else None
-    stored, metadata = _stored(body), who.behind.metadata
+    stored, metadata = _stored(body), who.parts.metadata
     return changed(await users.put(metadata, name, tags, password=password, algorithm=algorithm, stored=stored))
 
 
 @router.delete("/users/{name}", status_code=204)
 async def delete(name: Name, who: Administrator) -> Response:
     """With its permissions."""
-    await users.delete(who.behind.metadata, name)
+    await users.delete(who.parts.metadata, name)
     return gone()
 
 
 @router.get("/users/{name}/permissions")
 async def list_permissions(request: Request, name: Name, who: Administrator) -> Response:
     """In all virtual hosts."""
-    found: list[Any] = await permissions.listed(who.behind.metadata, user=name)
+    found: list[Any] = await permissions.listed(who.parts.metadata, user=name)
     return await lists.answer(request, of_made(found))
 
 
 @router.get("/users/{name}/topic-permissions")
 async def list_topic_permissions(request: Request, name: Name, who: Administrator) -> Response:
     """In all virtual hosts."""
-    found: list[Any] = await permissions.listed_topics(who.behind.metadata, user=name)
+    found: list[Any] = await permissions.listed_topics(who.parts.metadata, user=name)
     return await lists.answer(request, of_made(found))
 
 

@@ -29,7 +29,7 @@ router = api_router("vhosts")
 
 def _row(who: Who, name: str, held: Mapping[str, Counter[str]]) -> Row | None:
     """None for one that is gone."""
-    node, counts = who.behind.on.node, held.get(name) or Counter[str]()
+    node, counts = who.parts.on.node, held.get(name) or Counter[str]()
     record = node.topology.vhost_records.get(name)
     ready, unacked = counts["messages_ready"], counts["messages_unacknowledged"]
     if record is None:
@@ -65,15 +65,15 @@ def _add_samples(who: Who, samples: SamplesAsked, name: str, row: Row, *, alone:
     """Not where other nodes have some of it."""
     if not ("lengths" in samples or "msg_rates" in samples) or others.names(who):
         return
-    series = who.behind.samples.of_vhost(name, alone=alone)
+    series = who.parts.samples.of_vhost(name, alone=alone)
     add_to_queue(row, series, samples)
 
 
 def _states(who: Who) -> dict[str, str]:
     """By node, of those that live: each of them serves all virtual hosts."""
-    names = [who.behind.on.node.identity.name]
-    if who.behind.cluster is not None:
-        view = who.behind.cluster()
+    names = [who.parts.on.node.identity.name]
+    if who.parts.cluster is not None:
+        view = who.parts.cluster()
         names += filter(view.lives, view.others())
     return dict.fromkeys(names, "running")
 
@@ -120,7 +120,7 @@ async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
 @router.get("/vhosts/{vhost}")
 async def show(request: Request, vhost: Name, who: Asking, samples: Asked) -> Response:
     """One virtual host."""
-    if vhost not in who.behind.on.node.topology.vhost_records:
+    if vhost not in who.parts.on.node.topology.vhost_records:
         raise NotFound("Object Not Found")
     who.require(who.sees(vhost), "User not authorised to access virtual host")
     row = await _one(who, vhost)
@@ -137,9 +137,9 @@ async def put(request: Request, vhost: Name, who: Administrator) -> Response:
     protected = flag(body, "protected_from_deletion", False) if "protected_from_deletion" in body else None
     description = text(body, "description") if "description" in body else None
     wanted = vhosts.VhostProperties(description, _queue_type(body), _tags(body), protected)
-    new = await vhosts.put(who.behind.metadata, vhost, wanted, owner=who.user)
+    new = await vhosts.put(who.parts.metadata, vhost, wanted, owner=who.user)
     if tracing is not None:
-        traces.put(who.behind.on, who.operator, vhost, tracing)
+        traces.put(who.parts.on, who.operator, vhost, tracing)
     return changed(new)
 
 
@@ -147,7 +147,7 @@ async def put(request: Request, vhost: Name, who: Administrator) -> Response:
 async def delete(vhost: Name, who: Administrator) -> Response:
     """With all that is in it, unless it is protected."""
     try:
-        await vhosts.delete(who.behind.metadata, vhost)
+        await vhosts.delete(who.parts.metadata, vhost)
     except Conflict as error:
         raise Refusal(412, "precondition_failed", str(error)) from error
     return gone()
@@ -156,7 +156,7 @@ async def delete(vhost: Name, who: Administrator) -> Response:
 @router.get("/vhosts/{vhost}/deletion/protection")
 async def show_protection(vhost: Name, who: Administrator) -> Response:
     """Whether it may be deleted. (RabbitMQ has no answer to this method.)"""
-    record = who.behind.on.node.topology.vhost_records.get(vhost)
+    record = who.parts.on.node.topology.vhost_records.get(vhost)
     if record is None:
         raise not_there()
     return reply({"protected_from_deletion": record.metadata.get("protected_from_deletion") is True})
@@ -165,26 +165,26 @@ async def show_protection(vhost: Name, who: Administrator) -> Response:
 @router.post("/vhosts/{vhost}/deletion/protection", status_code=204)
 async def protect(vhost: Name, who: Administrator) -> Response:
     """It cannot be deleted."""
-    await vhosts.protect(who.behind.metadata, vhost, True)
+    await vhosts.protect(who.parts.metadata, vhost, True)
     return gone()
 
 
 @router.delete("/vhosts/{vhost}/deletion/protection", status_code=204)
 async def unprotect(vhost: Name, who: Administrator) -> Response:
     """It can be deleted again."""
-    await vhosts.protect(who.behind.metadata, vhost, False)
+    await vhosts.protect(who.parts.metadata, vhost, False)
     return gone()
 
 
 @router.get("/vhosts/{vhost}/permissions")
 async def list_permissions(request: Request, vhost: Name, who: Administrator) -> Response:
     """Of all users there."""
-    found: list[Any] = await permissions.listed(who.behind.metadata, vhost)
+    found: list[Any] = await permissions.listed(who.parts.metadata, vhost)
     return await lists.answer(request, of_made(found, lambda row: str(row["user"])))
 
 
 @router.get("/vhosts/{vhost}/topic-permissions")
 async def list_topic_permissions(request: Request, vhost: Name, who: Administrator) -> Response:
     """Of all users there."""
-    found: list[Any] = await permissions.listed_topics(who.behind.metadata, vhost)
+    found: list[Any] = await permissions.listed_topics(who.parts.metadata, vhost)
     return await lists.answer(request, of_made(found))

@@ -28,18 +28,18 @@ router = api_router("why", "/amqpd/why")
 @router.get("/queues/{vhost}/{name}")
 async def of_queue(vhost: Name, name: Name, who: Entering) -> Response:
     """Why messages wait in a queue, and what became of others."""
-    behind, leaders = who.behind, leaders_of(who.behind)
-    return reply({"why": await led_queues.why(behind.on, leaders, vhost, name, names_consumers=who.monitors)})
+    parts, leaders = who.parts, leaders_of(who.parts)
+    return reply({"why": await led_queues.why(parts.on, leaders, vhost, name, names_consumers=who.monitors)})
 
 
 @router.get("/connections/{name}")
 async def of_connection(name: Name, who: Asking) -> Response:
     """Why a connection's publishes wait, and its consumers."""
-    return reply({"why": await why_connection.explained(who.behind.on, await named_here(who, name))})
+    return reply({"why": await why_connection.explained(who.parts.on, await named_here(who, name))})
 
 
 @router.get("/alarms")
 async def of_alarms(who: Monitor) -> Response:
     """Why alarms are on, and what ends them."""
-    behind, resident_bytes = who.behind, psutil.Process().memory_info().rss
-    return reply({"why": alarms.sentences(behind.on.board.alarms, behind.figures(), resident_bytes)})
+    parts, resident_bytes = who.parts, psutil.Process().memory_info().rss
+    return reply({"why": alarms.sentences(parts.on.board.alarms, parts.figures(), resident_bytes)})

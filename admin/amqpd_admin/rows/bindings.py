@@ -35,7 +35,7 @@ def listing(who: Who, found: Iterable[Binding | None]) -> Listing[Binding]:
 
 def row_of(who: Who, binding: Binding) -> Row | None:
     """None for one that is gone."""
-    vhost = who.behind.on.node.topology.vhosts.get(binding.vhost)
+    vhost = who.parts.on.node.topology.vhosts.get(binding.vhost)
     if vhost is None:
         return None
     if isinstance(binding, Default):

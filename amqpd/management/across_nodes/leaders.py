@@ -23,11 +23,11 @@ from amqpd.vocabulary.records import QueueRecord
 Row = dict[str, Any]
 
 
-def leaders_of(behind: BrokerParts) -> Leaders:
+def leaders_of(parts: BrokerParts) -> Leaders:
     """As a face asks for them."""
-    view = behind.cluster() if behind.cluster is not None else None
-    node = behind.on.node
-    return Leaders(node.identity.name, node.sources, view, behind.peers)
+    view = parts.cluster() if parts.cluster is not None else None
+    node = parts.on.node
+    return Leaders(node.identity.name, node.sources, view, parts.peers)
 
 
 class Leaders:

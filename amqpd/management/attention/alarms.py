@@ -39,15 +39,15 @@ class NodeAlarm(TypedDict):
     """an operator has set it, so an operator ends it"""
 
 
-async def in_cluster(behind: BrokerParts) -> list[NodeAlarm]:
+async def in_cluster(parts: BrokerParts) -> list[NodeAlarm]:
     """Those of this node first; of the others those that answer."""
-    return [each for facts in await facts_of_all(behind) for each in of_node(facts)]
+    return [each for facts in await facts_of_all(parts) for each in of_node(facts)]
 
 
-async def facts_of_all(behind: BrokerParts) -> list[Row]:
+async def facts_of_all(parts: BrokerParts) -> list[Row]:
     """What the nodes that answer say of themselves, this one first."""
-    told = [] if behind.peers is None else [row for _, row in await behind.peers.rows("node")]
-    return [await behind.facts.row(), *told]
+    told = [] if parts.peers is None else [row for _, row in await parts.peers.rows("node")]
+    return [await parts.facts.row(), *told]
 
 
 def of_node(facts: Mapping[str, Any]) -> list[NodeAlarm]:
@@ -59,14 +59,14 @@ def of_node(facts: Mapping[str, Any]) -> list[NodeAlarm]:
     return [_of_row(str(facts["name"]), row) for row in [*rows, *plain]]
 
 
-async def clear(behind: BrokerParts, by: Operator, node: str, kind: str) -> alarms.Cleared:
+async def clear(parts: BrokerParts, by: Operator, node: str, kind: str) -> alarms.Cleared:
     """An operator's alarm, at the node that has it. Raises NotFound for no node of the cluster; Unavailable when it
     does not answer."""
-    if node == behind.on.node.identity.name:
-        return alarms.clear(behind.on, by, kind)
-    if behind.peers is None or node not in behind.peers.others():
+    if node == parts.on.node.identity.name:
+        return alarms.clear(parts.on, by, kind)
+    if parts.peers is None or node not in parts.peers.others():
         raise NotFound(f"there is no node '{node}'")
-    answer = await behind.peers.act(node, "clear_alarm", by=by.user or "", name=kind)
+    answer = await parts.peers.act(node, "clear_alarm", by=by.user or "", name=kind)
     still_on = answer.get("still_on")
     return {
         "was_set": answer.get("was_set") is True,

@@ -21,49 +21,49 @@ from amqpd.management.face import BrokerParts, ClusterState
 from amqpd.management.pacing import WalkPace, each
 
 
-async def needs_of(behind: BrokerParts, user: str | None = None) -> list[Need]:
+async def needs_of(parts: BrokerParts, user: str | None = None) -> list[Need]:
     """For who monitors, or for a user who does not."""
-    here, peers = behind.on.node.identity.name, behind.peers
-    facts = [(here, fact) for fact in await behind.samples.watch.facts(user, entered_by(behind.access, user))]
+    here, peers = parts.on.node.identity.name, parts.peers
+    facts = [(here, fact) for fact in await parts.samples.watch.facts(user, entered_by(parts.access, user))]
     silent: set[str] = set()
     if peers is not None:
         found = await peers.rows("attention", user=user)
         known = {*WEIGHED_BY, MORE}
         facts += [(node, fact_of(row)) for node, row in found if row["kind"] in known]
         silent = found.missing
-    nodes = await alarms.facts_of_all(behind)
+    nodes = await alarms.facts_of_all(parts)
     seen = [alarm for row in nodes for alarm in alarms.of_node(row)]
     if user is not None:
         seen = [{**alarm, "says": "", "blocked": 0} for alarm in seen]
-        return needs(GatheredFacts(behind.clustered, seen, facts))
-    cluster = None if behind.cluster is None else await _cluster(behind, behind.cluster(), silent)
+        return needs(GatheredFacts(parts.clustered, seen, facts))
+    cluster = None if parts.cluster is None else await _cluster(parts, parts.cluster(), silent)
     not_in_use = [directory for row in nodes for directory in directories.of_node(row)]
-    return needs(GatheredFacts(behind.clustered, seen, facts, cluster, not_in_use))
+    return needs(GatheredFacts(parts.clustered, seen, facts, cluster, not_in_use))
 
 
-async def status_of(behind: BrokerParts, joined: bool) -> dict[str, Any]:
+async def status_of(parts: BrokerParts, joined: bool) -> dict[str, Any]:
     """For `amqpd status`: `alarms` are names, of this node; what the other nodes have is in the rest. `joined`: there
     are other nodes to be asked, or this node is alone."""
-    found: dict[str, Any] = {"alarms": kinds(behind.on), "alarms_of_nodes": [], "needs_attention": []}
+    found: dict[str, Any] = {"alarms": kinds(parts.on), "alarms_of_nodes": [], "needs_attention": []}
     if joined:
-        found["needs_attention"] = await needs_of(behind)
-        found["alarms_of_nodes"] = await alarms.in_cluster(behind)
+        found["needs_attention"] = await needs_of(parts)
+        found["alarms_of_nodes"] = await alarms.in_cluster(parts)
     return found
 
 
-async def _cluster(behind: BrokerParts, view: ClusterState, silent: set[str]) -> ClusterFacts:
+async def _cluster(parts: BrokerParts, view: ClusterState, silent: set[str]) -> ClusterFacts:
     found = await each(view.source_statuses({}), lambda status: status)
     if any(standing.under_replicated for standing in found):
         # Queues may ask for fewer copies than is usual, which only a walk over all of them can say.
-        found = await each(view.source_statuses(await _copies_asked_for(behind)), lambda status: status)
+        found = await each(view.source_statuses(await _copies_asked_for(parts)), lambda status: status)
     stopped = [standing for standing in found if not standing.has_majority]
     fewer = [standing for standing in found if standing.has_majority and _lacks_a_copy(standing)]
-    queues = behind.on.node.sources.queues
+    queues = parts.on.node.sources.queues
     silent_living = sorted(name for name in silent if view.lives(name))
-    told = behind.figures().get("cluster", {})
+    told = parts.figures().get("cluster", {})
     return ClusterFacts(
         away=[name for name in view.others() if not view.lives(name)],
-        classic=behind.on.node.registry.other_nodes(),
+        classic=parts.on.node.registry.other_nodes(),
         stopped=len(stopped),
         stopped_queues=sum(queues[standing.source] for standing in stopped),
         fewer=len(fewer),
@@ -82,10 +82,10 @@ def _lacks_a_copy(standing: Any) -> bool:
     return bool(standing.under_replicated or len(standing.living) < len(standing.members))
 
 
-async def _copies_asked_for(behind: BrokerParts) -> dict[int, int]:
+async def _copies_asked_for(parts: BrokerParts) -> dict[int, int]:
     """By source, where each queue of it asks for a number."""
     pace, asked = WalkPace(), dict[int, int]()
-    for vhost in list(behind.on.node.topology.vhosts.values()):
+    for vhost in list(parts.on.node.topology.vhosts.values()):
         for record in list(vhost.queues.values()):
             await pace.step()
             if record.source:
