@@ -28,8 +28,8 @@ from typing import TypeVar
 import structlog
 import trio
 
-from amqpd.cluster.asking import ask
 from amqpd.cluster.claims import Claim
+from amqpd.cluster.forgotten_starts import note_start
 from amqpd.cluster.records import (
     PREFIX,
     ClusterRecord,
@@ -374,7 +374,7 @@ class Directory:
         reason = "the metadata store does not answer"
         with trio.move_on_after(ASK_S):
             try:
-                await ask(self._store, self.me, time.time_ns() // 1_000_000)
+                await note_start(self._store, self.me, time.time_ns() // 1_000_000)
                 return
             except MetadataStoreError as error:
                 reason = str(error)

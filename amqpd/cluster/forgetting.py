@@ -15,9 +15,9 @@ from __future__ import annotations
 from amqpd.cluster.records import (
     PREFIX,
     ForgottenRecord,
-    asking_key,
     encode,
     forgotten_key,
+    forgotten_start_key,
     key_of,
     known_key,
     member_key,
@@ -63,7 +63,7 @@ async def forget(store: MetadataStore, name: str) -> None:
     keys = known_key(name), member_key(name), key_of(forgotten)
     compares = [Compare(key, revisions.get(key, 0)) for key in keys]
     operations: list[Operation] = [DeleteKey(known_key(name)), PutKey(key_of(forgotten), encode(forgotten))]
-    operations.append(DeleteKey(asking_key(name)))  # what an earlier disk of this name asked is over
+    operations.append(DeleteKey(forgotten_start_key(name)))  # what an earlier disk of this name asked is over
     if not isinstance(await store.transact(compares, operations), Committed):
         raise MemberKept(f"{name} has come back meanwhile")
 
@@ -72,4 +72,4 @@ async def readmit(store: MetadataStore, name: str) -> None:
     """Its disks may come back, as they are. Raises MemberKept, MetadataStoreError."""
     if await store.get(forgotten_key(name)) is None:
         raise MemberKept(f"no node {name} was forgotten: it may join as it is")
-    await store.transact([], [DeleteKey(forgotten_key(name)), DeleteKey(asking_key(name))])
+    await store.transact([], [DeleteKey(forgotten_key(name)), DeleteKey(forgotten_start_key(name))])

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from amqpd.cluster.asking import asking, asking_sentence
+from amqpd.cluster.forgotten_starts import forgotten_start_sentence, recent_starts
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.records import source_of_key
 from amqpd.cluster.roster import Roster
@@ -130,7 +130,7 @@ def sentences(
             f"{_count(len(desired), 'source', 'sources')} ({ranges(desired)}) being changed: amqpd quorum status."
         )
     said += [f"{row['says']}." for row in unreadable_rows(roster)]
-    said += [f"{asking_sentence(each)}." for each in asking(roster, now_ms)]
+    said += [f"{forgotten_start_sentence(each)}." for each in recent_starts(roster, now_ms)]
     if found and not of_store and not roster.unreadable and not linkage.said and all(each.is_well for each in found):
         said.append(f"{_count(len(found), 'source is', 'sources are')} well.")
     return said
@@ -165,7 +165,7 @@ def problems(
         *(f"{each}." for each in linkage.sentences()),
         *_of_sources(found, roster, linkage),
         *(f"{row['says']}." for row in unreadable_rows(roster)),
-        *(f"{asking_sentence(each)}." for each in asking(roster, now_ms)),
+        *(f"{forgotten_start_sentence(each)}." for each in recent_starts(roster, now_ms)),
     ]
 
 

@@ -111,17 +111,18 @@ class ForgottenRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class AskingRecord:
+class ForgottenStartRecord:
     """A disk that was forgotten was started and is refused: the other nodes say so. It counts for some time after
-    the last start (`asking.py`)."""
+    the last start (`forgotten_starts.py`)."""
 
     name: str
     host: str
     port: int
     since_ms: int
-    """when it asked first, since the epoch, by its own clock"""
+    """when it was started first, since the epoch, by its own clock"""
     last_ms: int
-    asks: int
+    starts: int
+    """how often, within that time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,13 @@ class DesiredSetRecord:
 
 
 ClusterRecord = (
-    MemberRecord | KnownRecord | LinksRecord | SourceRecord | DesiredSetRecord | ForgottenRecord | AskingRecord
+    MemberRecord
+    | KnownRecord
+    | LinksRecord
+    | SourceRecord
+    | DesiredSetRecord
+    | ForgottenRecord
+    | ForgottenStartRecord
 )
 OfSource = SourceRecord | DesiredSetRecord
 
@@ -153,7 +160,7 @@ PREFIXES: Mapping[type[ClusterRecord], str] = {
     DesiredSetRecord: f"{PREFIX}desired_set/",
     LinksRecord: f"{PREFIX}links/",
     ForgottenRecord: f"{PREFIX}forgotten/",
-    AskingRecord: f"{PREFIX}asking/",
+    ForgottenStartRecord: f"{PREFIX}asking/",
 }
 
 
@@ -169,8 +176,8 @@ def forgotten_key(name: str) -> str:
     return PREFIXES[ForgottenRecord] + name
 
 
-def asking_key(name: str) -> str:
-    return PREFIXES[AskingRecord] + name
+def forgotten_start_key(name: str) -> str:
+    return PREFIXES[ForgottenStartRecord] + name
 
 
 def links_key(name: str) -> str:
@@ -221,8 +228,9 @@ def encode(record: ClusterRecord) -> str:
             fields = {"members": list(record.members), "leader": record.leader, "reason": record.reason}
         case ForgottenRecord():
             fields = {"generations": list(record.generations)}
-        case AskingRecord():
-            fields = {name: getattr(record, name) for name in ("host", "port", "since_ms", "last_ms", "asks")}
+        case ForgottenStartRecord():
+            fields = {name: getattr(record, name) for name in ("host", "port", "since_ms", "last_ms")}
+            fields["asks"] = record.starts
     return json.dumps(fields, separators=(",", ":"))
 
 
@@ -306,9 +314,9 @@ def _forgotten(name: str, fields: Mapping[str, Any], _: int) -> ForgottenRecord:
     return ForgottenRecord(name, tuple(_number({"generation": each}, "generation") for each in generations))
 
 
-def _asking(name: str, fields: Mapping[str, Any], _: int) -> AskingRecord:
+def _forgotten_start(name: str, fields: Mapping[str, Any], _: int) -> ForgottenStartRecord:
     numbers = [_number(fields, each) for each in ("since_ms", "last_ms", "asks")]
-    return AskingRecord(name, _text(fields, "host"), _number(fields, "port", 65535), *numbers)
+    return ForgottenStartRecord(name, _text(fields, "host"), _number(fields, "port", 65535), *numbers)
 
 
 def _members(members: object, names: object) -> tuple[str, ...]:
@@ -368,5 +376,5 @@ _READERS: Mapping[type[ClusterRecord], Callable[[str, Mapping[str, Any], int], C
     SourceRecord: _source,
     DesiredSetRecord: _desired_set,
     ForgottenRecord: _forgotten,
-    AskingRecord: _asking,
+    ForgottenStartRecord: _forgotten_start,
 }

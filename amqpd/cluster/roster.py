@@ -20,10 +20,10 @@ from amqpd.cluster.linkage import Linkage, linkage_of
 from amqpd.cluster.records import (
     PREFIX,
     PREFIXES,
-    AskingRecord,
     ClusterRecord,
     DesiredSetRecord,
     ForgottenRecord,
+    ForgottenStartRecord,
     KnownRecord,
     LinksRecord,
     MemberRecord,
@@ -50,7 +50,7 @@ class Changed:
     desired_sets: frozenset[int] = frozenset()
     unreadable: frozenset[str] = frozenset()
     links: frozenset[str] = frozenset()
-    asking: frozenset[str] = frozenset()
+    forgotten_starts: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
@@ -63,7 +63,7 @@ _TABLES: Mapping[type[ClusterRecord], str] = {
     DesiredSetRecord: "desired_sets",
     LinksRecord: "links",
     ForgottenRecord: "forgotten",
-    AskingRecord: "asking",
+    ForgottenStartRecord: "forgotten_starts",
 }
 """attributes of a roster"""
 _TOLD = {"records": "sources"}
@@ -88,7 +88,7 @@ class Roster:
         self.desired_sets: dict[int, DesiredSetRecord] = {}
         self.forgotten: dict[str, ForgottenRecord] = {}
         """by name"""
-        self.asking: dict[str, AskingRecord] = {}
+        self.forgotten_starts: dict[str, ForgottenStartRecord] = {}
         """by name"""
         self.unreadable: dict[str, str] = {}
         """keys of records that cannot be read: the sentence that says why"""

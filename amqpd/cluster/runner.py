@@ -21,9 +21,9 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import incarnations
-from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
+from amqpd.cluster.forgotten_starts import forgotten_start_sentence, recent_starts
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.led_replica_set import SourceLeadership
 from amqpd.cluster.links_said import LinksSaid
@@ -460,9 +460,9 @@ class ClusterRunner(Shell, Cluster):
         for key in changed.unreadable & self._directory.roster.unreadable.keys():
             if source := source_of_key(key):
                 self.forwarder.record_unreadable(source, self._directory.roster.unreadable[key])
-        for each in asking(self._directory.roster, _now_ms()):
-            if each.name in changed.asking and each.asks == 1:
-                self.log("forgotten_asks", says=asking_sentence(each))
+        for each in recent_starts(self._directory.roster, _now_ms()):
+            if each.name in changed.forgotten_starts and each.starts == 1:
+                self.log("forgotten_asks", says=forgotten_start_sentence(each))
         self._look_for_sources()
         self._run_effects()
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.choosing import Heard, ImportedQueues
+from amqpd.cluster.forgotten_starts import forgotten_start_sentence, recent_starts
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.overview import EMPTY, Row, alike_rows, member_rows, sentences
@@ -98,9 +98,12 @@ class NodeClusterView:
         linkage = self._linkage
         return {name: f"{linkage.why(name)}; {linkage.way_out(name)}" for name in sorted(linkage.isolated)}
 
-    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
+    def forgotten_starts(self) -> dict[str, tuple[str, int]]:
         """Nodes that were forgotten and ask to be let in: of each a sentence with the way out, and since when."""
-        return {each.name: (asking_sentence(each), each.since_ms) for each in asking(self._roster, self._now_ms)}
+        return {
+            each.name: (forgotten_start_sentence(each), each.since_ms)
+            for each in recent_starts(self._roster, self._now_ms)
+        }
 
     def members_of(self, source: int) -> tuple[str, ...]:
         """The nodes that keep the source."""

@@ -85,7 +85,7 @@ class ClusterState(Protocol):
     def without_link(self, name: str) -> list[str]:
         """Members to which this one has no link."""
 
-    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
+    def forgotten_starts(self) -> dict[str, tuple[str, int]]:
         """Nodes that were forgotten and ask to be let in: of each a sentence with the way out, and since when."""
 
     def why_silent(self, name: str) -> str:

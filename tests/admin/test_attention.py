@@ -142,7 +142,7 @@ async def test_data_directories_and_forgotten_nodes_are_said_on_every_node_to_wh
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = View()
-    cluster.asking = {"d@x": ("node d@x was taken out of the cluster", 7)}
+    cluster.started = {"d@x": ("node d@x was taken out of the cluster", 7)}
     odd = [{}, {**LEFT, "path": 7}, {**LEFT, "path": "/later", "state": "of a later version"}, "text"]
     cluster.rows["node"] = [{**facts(B), "directories": [*odd, {**LEFT, "path": "/far"}]}]
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ class Cluster:
         self.apart: dict[str, str] = {}
         """nodes that live without links, and why"""
         self.silences: dict[str, str] = {}
-        self.asking: dict[str, tuple[str, int]] = {}
+        self.started: dict[str, tuple[str, int]] = {}
         """nodes that were forgotten and were started again: what is said of them, since when"""
         self.peers = PeerRows(self, self.others)
 
@@ -112,8 +112,8 @@ class Cluster:
     def without_link(self, name: str) -> list[str]:
         return sorted({"one@x", B, C} - {name}) if name in self.apart else []
 
-    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
-        return self.asking
+    def forgotten_starts(self) -> dict[str, tuple[str, int]]:
+        return self.started
 
     def why_silent(self, name: str) -> str:
         return self.silences.get(name, "")

@@ -13,16 +13,16 @@ import trio
 import trio.testing
 
 from amqpd.cluster import directory
-from amqpd.cluster.asking import asking
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.directory import LEASE_S, LEASES_WAITED, START_S
 from amqpd.cluster.forgetting import MemberKept, forget, readmit
+from amqpd.cluster.forgotten_starts import recent_starts
 from amqpd.cluster.records import (
     PREFIX,
     DesiredSetRecord,
     KnownRecord,
-    asking_key,
     encode,
+    forgotten_start_key,
     known_key,
     member_key,
     source_key,
@@ -522,7 +522,7 @@ async def test_a_node_that_was_forgotten_is_refused_until_it_is_let_in_again(
     assert disk.claim == claimed, "nothing was claimed"
     roster = Roster()
     roster.load(await store.range(PREFIX))
-    assert [(each.name, each.asks) for each in asking(roster, 0)] == [(A.name, 2)], "who asks is said to the others"
+    assert [(each.name, each.starts) for each in recent_starts(roster, 0)] == [(A.name, 2)], "the others are told"
     assert await store.get(member_key(A.name)) is None
     await readmit(store, A.name)
     member = await joined(nursery, store, A, disk=disk)
@@ -537,9 +537,9 @@ class Noteless(MemoryStore):
     told = ""
 
     async def get(self, key: str) -> MetadataEntry | None:
-        if key == asking_key(A.name) and self.told:
+        if key == forgotten_start_key(A.name) and self.told:
             raise StoreUnavailable(self.told)
-        if key == asking_key(A.name):
+        if key == forgotten_start_key(A.name):
             await trio.sleep_forever()
         return await super().get(key)
 
@@ -596,5 +596,5 @@ async def test_a_node_that_is_forgotten_while_it_is_cut_off_from_the_store_ends(
     failure = find_failure(ended.value)
     assert isinstance(failure, NodeFailure)
     assert "out of the cluster (amqpd cluster forget)" in failure.sentence
-    assert await other.get(asking_key(A.name)) is not None, "who is refused is said to the others"
+    assert await other.get(forgotten_start_key(A.name)) is not None, "who is refused is said to the others"
     assert await other.get(known_key(A.name)) is None

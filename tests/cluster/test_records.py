@@ -15,10 +15,10 @@ from amqpd.cluster.records import (
     NUMBER_MAX,
     SOURCES,
     TEXT_MAX,
-    AskingRecord,
     ClusterRecord,
     DesiredSetRecord,
     ForgottenRecord,
+    ForgottenStartRecord,
     KnownRecord,
     MemberRecord,
     decode,
@@ -60,7 +60,9 @@ DESIRED_SETS = st.builds(
     st.integers(1, NUMBER_MAX),
 )
 FORGOTTEN = st.builds(ForgottenRecord, NAMES, st.lists(NUMBERS, max_size=FORGOTTEN_MAX, unique=True).map(tuple))
-ASKING = st.builds(AskingRecord, NAMES, st.text(max_size=TEXT_MAX), st.integers(0, 65535), NUMBERS, NUMBERS, NUMBERS)
+ASKING = st.builds(
+    ForgottenStartRecord, NAMES, st.text(max_size=TEXT_MAX), st.integers(0, 65535), NUMBERS, NUMBERS, NUMBERS
+)
 RECORDS = MEMBERS | KNOWN | sources() | DESIRED_SETS | FORGOTTEN | ASKING
 
 
@@ -171,7 +173,7 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
         frozenset(read.known),
         frozenset(read.records),
         frozenset(read.desired_sets),
-        asking=frozenset(read.asking),
+        forgotten_starts=frozenset(read.forgotten_starts),
     )
     assert all(each <= told_of for each, told_of in zip(fields(changed), fields(told), strict=True))
     assert not read.load(Snapshot(len(steps), list(entries.values())))

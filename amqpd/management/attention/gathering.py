@@ -74,7 +74,7 @@ async def _cluster(parts: BrokerParts, view: ClusterState, silent: set[str]) -> 
         unreadable=told.get("unreadable", ()),
         store_silent=bool(told.get("store_silent")),
         store_replaced=next(iter(told.get("store_replaced", ())), ""),
-        forgotten=view.forgotten_asking(),
+        forgotten=view.forgotten_starts(),
     )
 
 
