@@ -1,7 +1,7 @@
 """`amqpd status`: a running broker at a glance.
 
 What comes in: nothing. What goes out: what needs attention; sums, and a line for each virtual host.
-Rules: asks the running broker, which is the only one that knows.
+Rules: asks the running broker, which asks the others (`management/attention/gathering.py`).
 Not here: lists of what there is (`queues.py`, `connections.py`).
 """
 

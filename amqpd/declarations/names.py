@@ -1,7 +1,8 @@
 """Names and equivalence: the checks that declarations of exchanges and queues share.
 
 What comes in: names and arguments as they were given. What goes out: cleaned names, or the error.
-Rules: texts are RabbitMQ's, because libraries and tests compare them.
+Rules: texts are RabbitMQ's, because libraries and tests compare them; `management/plain_words.py` reads them, and
+says them again for people.
 Not here: permissions (`security/access.py`).
 """
 
