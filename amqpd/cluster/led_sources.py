@@ -53,9 +53,13 @@ HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
+CUT_OFF_LEASES = 0.5
+"""Lease times after which clients are told that no majority answers, counted from the loss of the leader lease, so
+1.5 lease times after the last answers: three seconds by default."""
 GIVES_UP_LEASES = 5
-"""Lease times without an answer of a majority, after which a leader is none: ten seconds by default. A node that is
-started again, or a network that is set up again, is back before that, and its clients need not connect again."""
+"""Lease times, counted from the same moment, after which a leader is none: twelve seconds after the last answers by
+default. A node that is started again, or a network that is set up again, is back before that, and its clients need
+not connect again."""
 TELLS_S = 1.0
 """Clients that begin to wait while a leader is cut off are told within this time."""
 
@@ -408,8 +412,8 @@ class LedSources:
             if lost_s >= GIVES_UP_LEASES * self._lease_s:
                 self.given_up.update(replica_set.leader.sources)
                 for source in list(replica_set.leader.sources):
-                    self.end(source, f"no majority of its nodes has answered for {lost_s:.0f} s")
-            elif lost_s >= self._lease_s / 2:
+                    self.end(source, f"no majority of its nodes has answered for {lost_s + self._lease_s:.0f} s")
+            elif lost_s >= CUT_OFF_LEASES * self._lease_s:
                 self.cut_off |= {source: self.sources[source].lane for source in replica_set.leader.sources}
                 self._look_at_lag(replica_set)
             elif any(source in before for source in replica_set.leader.sources):

@@ -71,7 +71,7 @@ class ReplicaSetWatch:
             self._lag(replica_set, seen)
 
     def lost_for_s(self, replica_set: LedReplicaSet) -> float:
-        """Since when no majority of the replica set answers, in seconds; 0: one does, or none has yet."""
+        """For how many seconds the leader lease of the replica set has been lost; 0: it is held, or never was yet."""
         seen = self._seen.get(replica_set.number)
         return 0.0 if seen is None or not seen.leader_lease_told else self._shell.now_s - seen.lost_at_s
 
