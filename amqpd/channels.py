@@ -364,7 +364,7 @@ class Channel(PublishingChannel):
 
     def flush_confirms(self) -> None:
         if self.confirms is not None and not (self.closing or self.closed):
-            _tell(self, self.confirms)
+            _write_confirms(self, self.confirms)
 
     # Settling
 
@@ -425,7 +425,7 @@ class Channel(PublishingChannel):
             self.node.waking.add(self.shared_queue)
 
 
-def _tell(channel: ChannelBase, confirms: Confirms) -> None:
+def _write_confirms(channel: ChannelBase, confirms: Confirms) -> None:
     """The client is told what became of its publishes."""
     connection, audit = channel.connection, channel.shared.audit
     if confirms.unsaid:

@@ -333,7 +333,7 @@ class Node(NodePort):
         if self.journal.unwritten.news:
             self.durability.settled(self.journal.drop_settled())
         if self.durability.due:
-            self.durability.tell()
+            self.durability.flush_due()
         while self.broken:
             self.broken.popitem()[0].end_broken()
         return reads

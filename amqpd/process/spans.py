@@ -80,10 +80,10 @@ class Spans:
 
     def tracer(self, clock_us: Callable[[], int]) -> Tracer:
         """The node's."""
-        self._tracer = Tracer(_span_id, clock_us, self.tell)
+        self._tracer = Tracer(_span_id, clock_us, self.keep)
         return self._tracer
 
-    def tell(self, fact: SpanFact) -> None:
+    def keep(self, fact: SpanFact) -> None:
         """Keep the fact until it is exported; drop it if too many wait."""
         if len(self._waiting) + self._exporter.waiting >= self._spans_max:
             self.dropped += 1

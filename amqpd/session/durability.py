@@ -263,8 +263,8 @@ class Durability:
         if not calls and self._calls.get(lane) is calls:
             del self._calls[lane]
 
-    def tell(self) -> None:
-        """The end of a tick: what is due is told."""
+    def flush_due(self) -> None:
+        """The end of a tick: write the confirms that are due."""
         due, self.due = self.due, {}
         for channel in due:
             try:

@@ -58,7 +58,7 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
     if requeue is not None:
         work += sum([entry.size for entry in entries]) // REJECTED_A_WORK
     if channel.deliveries:
-        _tell(channel, entries, requeue)
+        _trace(channel, entries, requeue)
     for entry in entries:
         try:
             if requeue is None:
@@ -75,7 +75,7 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
     node.turns.charge(channel.connection, work)
 
 
-def _tell(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) -> None:
+def _trace(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) -> None:
     tracer, deliveries = channel.shared.tracer, channel.deliveries
     assert tracer is not None  # nobody else makes some
     assert deliveries is not None

@@ -68,7 +68,7 @@ async def test_what_is_told_is_handed_on_together(autojump_clock: trio.abc.Clock
     async with trio.open_nursery() as nursery:
         nursery.start_soon(spans.run)
         for number in range(100):
-            spans.tell(fact(span=number + 1))
+            spans.keep(fact(span=number + 1))
         await trio.sleep(GATHER_S / 2)
         assert exporter.facts == []
         await trio.sleep(GATHER_S)
@@ -97,7 +97,7 @@ async def test_a_step_ends_with_its_time_or_its_number(autojump_clock: trio.abc.
     for took_s, expected in ((STEP_S / 1000, [16, 16, 8]), (STEP_S / 2, [2] * 20), (STEP_S * 9, [1] * 40)):
         each_s, steps[:] = took_s, [0]
         for _ in range(40):
-            spans.tell(fact())
+            spans.keep(fact())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(spans.run)
             await trio.sleep(2 * GATHER_S)
@@ -114,13 +114,13 @@ async def test_beyond_the_bound_spans_are_dropped_and_counted(autojump_clock: tr
         with capture_logs() as lines:
             for _ in range(5):
                 for _ in range(6):
-                    spans.tell(fact())
+                    spans.keep(fact())
                 await trio.sleep(2 * GATHER_S)
             assert (len(exporter.facts), spans.dropped) == (10, 20)
             assert [line["event"] for line in lines] == ["spans are lost"]
             exporter.failed = 4
             exporter.reason = "no route"
-            spans.tell(fact())
+            spans.keep(fact())
             await trio.sleep(2 * GATHER_S)
             assert (len(exporter.facts), spans.dropped) == (11, 20), "there is space again"
             assert len(lines) == 1
@@ -141,7 +141,7 @@ async def test_the_end_waits_for_the_exporter_and_not_for_ever(monkeypatch: pyte
     stuck.ends = lambda: let_go.wait(DEADLINE_S)
     for exporter in (quick, stuck):
         spans = Spans(exporter, 10)
-        spans.tell(fact())
+        spans.keep(fact())
         await spans.end()
         assert len(exporter.facts) == 1
     assert (quick.given_up, stuck.given_up) == (False, True)
