@@ -54,7 +54,7 @@ class Transactions:
 
     async def execute(self, transaction: MetadataTransaction, patience: EtcdPatience) -> Outcome:
         """The outcome of a transaction that is one part. Raises what `EtcdTurn.swap` raises."""
-        await self._turn.settle(patience)
+        await self._turn.resolve_open(patience)
         keys = {named.key for named in (*transaction.compares, *transaction.operations)}
         before: dict[str, EtcdEntry] = {}
         if all(isinstance(operation, DeleteKey) for operation in transaction.operations):

@@ -41,7 +41,8 @@ class OlderCopy(WentBack):
 
 
 class EtcdTurn:
-    """The turn of one process in etcd, in which its requests change the store. One `swap` or `settle` at a time."""
+    """The turn of one process in etcd, in which its requests change the store. One `swap` or `resolve_open` at a
+    time."""
 
     def __init__(self, gateway: Gateway, layout: Layout, identity: str, incarnation: str) -> None:
         self.layout = layout
@@ -54,8 +55,8 @@ class EtcdTurn:
         self._at = 0
         self._open: set[str] = set()
         """marks of requests that may have happened, or may still happen"""
-        self._settling: set[str] = set()
-        """marks of settling requests whose answers were lost"""
+        self._resolving: set[str] = set()
+        """marks of resolving requests whose answers were lost"""
 
     async def swap(
         self, compares: Sequence[Message], operations: Sequence[Message], keys: Sequence[str], patience: EtcdPatience
@@ -63,7 +64,7 @@ class EtcdTurn:
         """The revision at which the operations took effect; or 0, and what was found of `keys` when a compare failed.
         Raises StoreUnavailable, OutcomeUnknown, StoreFull, WentBack, ValueError, and EtcdRefused when there is no
         such lease."""
-        await self.settle(patience)
+        await self.resolve_open(patience)
         mark, head = secrets.token_hex(8), self.head
         request = messages.transaction(
             [*self._compares(), *compares],
@@ -80,23 +81,23 @@ class EtcdTurn:
             return self._moved_to(turn.mod_revision), {}
         self._check(seen, head)
         self._require_turn(turn)
-        if self._open and (happened := await self._settle_unknown(mark, patience)):
+        if self._open and (happened := await self._resolve_unknown(mark, patience)):
             return happened, {}
         return 0, seen
 
-    async def settle(self, patience: EtcdPatience, mark: str = "") -> int:
+    async def resolve_open(self, patience: EtcdPatience, mark: str = "") -> int:
         """Returns when no request is open any more; the revision of the request with the mark, if it happened. Raises
         StoreUnavailable, WentBack."""
         if not self._open:
             return 0
         own, head = secrets.token_hex(8), self.head
-        self._settling.add(own)
+        self._resolving.add(own)
         request = messages.transaction(
             self._compares(), [messages.put(self.key, own)], [messages.read(key) for key in self._own_keys()]
         )
         answer = await patience.keep_trying(lambda: self._gateway.ask(TXN, request))
         if answer.get("succeeded"):
-            self._settled_at(messages.revision_of(answer))
+            self._resolved_at(messages.revision_of(answer))
             return 0
         seen = messages.read_in(answer)
         turn = seen.get(self.key)
@@ -105,9 +106,9 @@ class EtcdTurn:
             self._moved_to(turn.mod_revision)
             return turn.mod_revision if turn.value == mark else 0
         self._check(seen, head)
-        if turn is not None and turn.value in self._settling:
+        if turn is not None and turn.value in self._resolving:
             # This one, repeated, or an earlier one that the caller gave up: its answer was lost.
-            self._settled_at(turn.mod_revision)
+            self._resolved_at(turn.mod_revision)
         else:
             self._require_turn(turn)
             raise StoreUnavailable(f"{self._gateway.access} refuses what it has no reason to")
@@ -147,7 +148,7 @@ class EtcdTurn:
             except StoreUnavailable as error:
                 failure = OutcomeUnknown(str(error)) if sent else error
             except EtcdRefused as refused:
-                if sent and (happened := await self._settle_unknown(mark, patience)):
+                if sent and (happened := await self._resolve_unknown(mark, patience)):
                     return happened
                 self._open.discard(mark)
                 raise (refused if refused.code == NOT_FOUND else self._gateway.explained(refused)) from refused
@@ -160,9 +161,9 @@ class EtcdTurn:
             if not await patience.pause():
                 raise failure
 
-    async def _settle_unknown(self, mark: str, patience: EtcdPatience) -> int:
+    async def _resolve_unknown(self, mark: str, patience: EtcdPatience) -> int:
         try:
-            return await self.settle(patience, mark)
+            return await self.resolve_open(patience, mark)
         except StoreUnreached as error:
             raise OutcomeUnknown(str(error)) from error
 
@@ -192,13 +193,13 @@ class EtcdTurn:
         if (turn.mod_revision if turn is not None else 0) != self._at:
             raise MetadataStoreError(f"another process writes to {self.key} of {self._gateway.access}")
 
-    def _settled_at(self, revision: int) -> None:
+    def _resolved_at(self, revision: int) -> None:
         """Nothing that is open can happen any more. (The store's revision is another: `head` was not put.)"""
         self._at = revision
         self._open.clear()
-        self._settling.clear()
+        self._resolving.clear()
 
     def _moved_to(self, revision: int) -> int:
-        self._settled_at(revision)
+        self._resolved_at(revision)
         self.head = max(self.head, revision)
         return revision
