@@ -101,7 +101,7 @@ def deleted(key: Key, before: Record | None) -> Events:
             yield "topic.permission.deleted", {"user": user, "vhost": vhost}
 
 
-def known(topology: Topology, key: Key) -> Record | None:
+def record_of(topology: Topology, key: Key) -> Record | None:
     """The record of this key, as it is now."""
     match key:
         case ("vhost", name):

@@ -19,7 +19,7 @@ from typing import Any
 
 from amqpd.audit.acts import Asker
 from amqpd.events import sessions
-from amqpd.events.changes import INTERNAL_USER, deleted, known, put
+from amqpd.events.changes import INTERNAL_USER, deleted, put, record_of
 from amqpd.events.messages import event_message
 from amqpd.events.sessions import Facts
 from amqpd.faults import TASK
@@ -96,7 +96,7 @@ class EventExchange(SessionEvents):
         """They are about to be applied."""
         topology = self._node.topology
         keys = [change.record.key if isinstance(change, Put) else change.key for change in changes]
-        self._before = {key: known(topology, key) for key in keys}
+        self._before = {key: record_of(topology, key) for key in keys}
 
     def _changed(self, change: Change, by: Asker | None) -> None:
         """It was applied."""

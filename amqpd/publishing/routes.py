@@ -86,7 +86,7 @@ class ExchangeCounts:
             known = self._by_exchange[vhost, exchange] = Passed()
         return known
 
-    def known(self, vhost: str, exchange: str) -> Passed | None:
+    def find(self, vhost: str, exchange: str) -> Passed | None:
         """None: nobody has published there."""
         return self._by_exchange.get((vhost, exchange))
 
@@ -239,7 +239,7 @@ class Routes:
             known = self._entrances[vhost, exchange] = Entrance(topology.vhosts[vhost], exchange, self.traffic)
         return known
 
-    def known(self, vhost: str, exchange: str, routing_key: str) -> Route | None:
+    def cached(self, vhost: str, exchange: str, routing_key: str) -> Route | None:
         """What was kept for this version of the topology."""
         if self._version != self._topology.version or self.nbytes > NODE_ROUTES_BYTES_MAX:
             self._known.clear()

@@ -132,7 +132,7 @@ def route_again(
 
 def find(node: PublishingNode, vhost: str, exchange: str, routing_key: str) -> Route:
     """A route that the node remembers, for what it publishes itself."""
-    known = node.routes.known(vhost, exchange, routing_key)
+    known = node.routes.cached(vhost, exchange, routing_key)
     if known is None:
         known = Route(node.routes.entrance(vhost, exchange), routing_key, False)
         at_once(node, resolve(node, vhost, known))

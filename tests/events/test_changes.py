@@ -144,10 +144,10 @@ GONE: list[tuple[Record, list[tuple[str, dict[str, Any]]]]] = [
 def test_what_is_deleted_is_these_events(
     topology: Topology, record: Record, events: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    assert changes.known(topology, record.key) is None
+    assert changes.record_of(topology, record.key) is None
     assert list(changes.deleted(record.key, None)) == []
     topology.apply([Put(record)])
-    before = changes.known(topology, record.key)
+    before = changes.record_of(topology, record.key)
     assert before == record
     topology.apply([Delete(record.key)])
     assert list(changes.deleted(record.key, before)) == events
@@ -157,7 +157,7 @@ def test_a_binding_is_found_with_its_arguments(topology: Topology) -> None:
     wanted = BindingRecord("/", "amq.direct", "amq.fanout", "exchange", "k", arguments={"b": 1, "a": "x"})
     binding = plans.new_binding(topology.vhosts["/"], wanted)
     topology.apply([Put(binding)])
-    before = changes.known(topology, binding.key)
+    before = changes.record_of(topology, binding.key)
     assert isinstance(before, BindingRecord)
     ((key, facts),) = changes.deleted(binding.key, before)
     assert (key, facts["destination_kind"]) == ("binding.deleted", "exchange")

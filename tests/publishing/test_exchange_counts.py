@@ -24,7 +24,7 @@ def bound(client: Client, exchange: str, *queues: str) -> None:
 
 
 def passed(client: Client, exchange: str) -> tuple[int, int]:
-    found = client.harness.node.routes.traffic.known("/", exchange)
+    found = client.harness.node.routes.traffic.find("/", exchange)
     return (0, 0) if found is None else (found.publish_in, found.publish_out)
 
 
@@ -64,7 +64,7 @@ def test_what_reaches_no_queue_has_come_in_all_the_same_and_what_is_refused_has_
     assert passed(client, "empty") == (1, 0)
     client.publish(b"x", "k", "missing")
     client.expect(commands.Channel.Close)
-    assert client.harness.node.routes.traffic.known("/", "missing") is None
+    assert client.harness.node.routes.traffic.find("/", "missing") is None
 
 
 def test_a_transaction_is_counted_when_it_is_committed(client: Client) -> None:

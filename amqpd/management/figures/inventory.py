@@ -222,7 +222,7 @@ def figures_of_exchange(node: Node, vhost: str, name: str) -> Row:
     """`publish_in`, `publish_out` and their rates, where something was published; `messages_delayed` of an exchange
     that is made for delayed messages."""
     row: Row = {}
-    passed = node.routes.traffic.known(vhost, name)
+    passed = node.routes.traffic.find(vhost, name)
     if passed is not None and passed.publish_in:
         row = {
             "publish_in": passed.publish_in,
