@@ -175,7 +175,7 @@ class _Repair:
         known = promise.identity if promise is not None else self.checked.metadata.journal
         found.names["identity"] = known or secrets.token_hex(16)
         where = "taken from what is beside it" if known else "drawn"
-        found.tell("changed", f"the journal's identity was lost, and is {where}")
+        found.add_consequence("changed", f"the journal's identity was lost, and is {where}")
 
     def _index(self, found: Salvage, state: CheckedJournal) -> int:
         """The number of the last transaction: at least what anybody knows of."""
@@ -185,7 +185,9 @@ class _Repair:
         known = [found.highest, promise.number if promise is not None else 0]
         if self.checked.metadata.journal == found.names["identity"]:
             known.append(self.checked.metadata.journal_index)
-        found.tell("changed", f"the number of the last transaction was lost, and is taken to be {max(known)}")
+        found.add_consequence(
+            "changed", f"the number of the last transaction was lost, and is taken to be {max(known)}"
+        )
         return max(known)
 
     def _verify(self, staging: Path) -> None:

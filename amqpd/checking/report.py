@@ -70,7 +70,7 @@ class JournalQueueNames:
         """A queue, a level of one, or delayed messages that the metadata know."""
         return queue_id in self.delayed or self.of(queue_id) is not None
 
-    def said(self, queue_id: int) -> str:
+    def name_of(self, queue_id: int) -> str:
         if (vhost := self.delayed.get(queue_id)) is not None:
             return f"the delayed messages of virtual host '{vhost}'"
         if (found := self.of(queue_id)) is not None:
@@ -131,7 +131,7 @@ class Report:
                     self.names.delayed.get(each.queue_id, ""),
                     "",
                 )
-                each.text = each.text.replace("{queue}", self.names.said(each.queue_id))
+                each.text = each.text.replace("{queue}", self.names.name_of(each.queue_id))
             if each.first is not None:
                 each.text = each.text.replace("{messages}", messages(each.first, each.last))
 

@@ -64,7 +64,7 @@ class Salvage:
     flag_all: bool = False
     """every message is to come flagged as redelivered"""
 
-    def tell(self, severity: str, text: str, *about: int | None) -> None:
+    def add_consequence(self, severity: str, text: str, *about: int | None) -> None:
         queue_id, first, last = (*about, None, None, None)[:3]
         self.consequences.append(Finding(FILE, "repair", severity, text, "", queue_id, "", "", first, last))
 
@@ -137,7 +137,7 @@ def _records(connection: sqlite3.Connection, kind: Kind, found: Salvage) -> list
         backwards = kind.sql.rpartition(" ORDER BY ")[0] + f" ORDER BY {order}"
         rows |= dict.fromkeys(tuple(row) for row in each(connection, backwards, lambda _: None))
         found.flag_all = True
-        found.tell(BACK, f"a part of the table {kind.table} cannot be read: {kind.means}")
+        found.add_consequence(BACK, f"a part of the table {kind.table} cannot be read: {kind.means}")
     kept = []
     for row in rows:
         if kind.checksum_matches(row):
@@ -146,7 +146,7 @@ def _records(connection: sqlite3.Connection, kind: Kind, found: Salvage) -> list
         found.left_out[kind.table] += 1
         found.flag_all |= kind in (SETTLED, MARK, DISCARD)
         severity = CHANGED if kind is MARK else BACK
-        found.tell(severity, f"{kind.text}, and is left out: {kind.means}", *kind.about(row))
+        found.add_consequence(severity, f"{kind.text}, and is left out: {kind.means}", *kind.about(row))
     return kept
 
 
@@ -155,12 +155,14 @@ def _tallies(found: Salvage, source: Source) -> None:
     settled = len(found.records["settled"]) + found.left_out["settled"]
     if missing := source.rows - rows:
         if missing > 0:
-            found.tell(LOST, f"{missing} rows of messages are not there any more, and nothing says which")
+            found.add_consequence(LOST, f"{missing} rows of messages are not there any more, and nothing says which")
         else:
-            found.tell(BACK, f"{-missing} rows of messages more are there than were written: they were deleted once")
+            found.add_consequence(
+                BACK, f"{-missing} rows of messages more are there than were written: they were deleted once"
+            )
         found.flag_all = True
     if settled != source.settled:
-        found.tell(
+        found.add_consequence(
             BACK if settled < source.settled else LOST,
             f"{settled} records of settled messages are there where {source.settled} were written: "
             + ("settled messages may come back, flagged as redelivered" if settled < source.settled else
@@ -253,7 +255,7 @@ class _Rows:
         if good:
             if table is None:
                 text = "the row of {messages} of {queue} cannot be found: the queue stops at them"
-                self._found.tell(LOST, text, *good[0].about)
+                self._found.add_consequence(LOST, text, *good[0].about)
             return good[0]
         body = body_of(self._connection, batch_id)
         for head in (table, index):
@@ -269,7 +271,7 @@ class _Rows:
         text = (
             "what is said of {messages} of {queue} fits no checksum, in the index and in the table: they are left out"
         )
-        self._found.tell(LOST, text, *said.about)
+        self._found.add_consequence(LOST, text, *said.about)
         self._found.left_out["batch"] += 1
         return None
 
@@ -292,7 +294,7 @@ class _Rows:
             pair = sorted((before, batch_id), key=self._worth)
             worse, before = pair
             text = "two rows hold {messages} of {queue}: the one that is damaged or older is left out"
-            self._found.tell(CHANGED, text, *rows[worse].about)
+            self._found.add_consequence(CHANGED, text, *rows[worse].about)
             self._found.left_out["batch"] += 1
             del rows[worse]
 
@@ -315,7 +317,7 @@ class _Rows:
             body_crc = body_sum(without, body) ^ (not body_fits(head, body))
             self._found.rows[batch_id] = sealed(without, body_crc)
             text = "the deadlines of {messages} of {queue} are lost: they do not expire one by one any more"
-            self._found.tell(CHANGED, text, *head.about)
+            self._found.add_consequence(CHANGED, text, *head.about)
 
 
 def queues_of(found: Salvage) -> dict[int, int]:

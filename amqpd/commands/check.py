@@ -76,9 +76,9 @@ def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_d
         else:
             found = check_all(data_dir, progress, quick=quick).report
     if mend:
-        tell_repair(done, data_dir, as_json=as_json)
+        print_repair(done, data_dir, as_json=as_json)
         context.exit(EXIT_DAMAGE if done.in_the_way else 0)
-    tell(found, data_dir, as_json=as_json)
+    print_report(found, data_dir, as_json=as_json)
     context.exit(EXIT_DAMAGE if found.count(DAMAGE) else EXIT_NEWER if found.count(NEWER) else 0)
 
 
@@ -89,25 +89,25 @@ def _repaired(data_dir: Path, progress: Progress) -> Repaired:
         raise click.ClickException(str(error)) from None
 
 
-def tell_repair(done: Repaired, data_dir: Path, *, as_json: bool) -> None:
+def print_repair(done: Repaired, data_dir: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(readable_json(done.plain(), 2))
         return
     if done.kept is None:
         click.echo(f"{escaped(str(data_dir))}: there is nothing that a repair can mend")
     else:
-        tell(done.before, data_dir, as_json=False)
+        print_report(done.before, data_dir, as_json=False)
         click.echo(escaped(f"repaired; the files as they were are in {done.kept}"))
         for each in done.consequences:
             click.echo(escaped(f"{each.severity}: {each.text}"))
-    tell(done.after, data_dir, as_json=False)
+    print_report(done.after, data_dir, as_json=False)
     if done.in_the_way:
         click.echo(escaped(f"the broker cannot start: {done.in_the_way[0].line}"))
     else:
         click.echo("the broker can start")
 
 
-def tell(found: Report, data_dir: Path, *, as_json: bool) -> None:
+def print_report(found: Report, data_dir: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(readable_json(found.plain(), 2))
         return

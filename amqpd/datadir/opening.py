@@ -158,7 +158,7 @@ async def open_pair(
     """`keep_free_bytes`: see `SqliteDisk`; `say`: is told what is done, from any thread; `found`: told the
     journal's names before anything is written, raises StartupError. Raises StartupError."""
 
-    def tell(rows: int, read: int) -> None:
+    def report_progress(rows: int, read: int) -> None:
         if say is not None:
             say(f"it starts, and has read {read:,} of the {rows:,} rows of the journal's index")
 
@@ -167,7 +167,7 @@ async def open_pair(
     try:
         found(disk.names)
         lost = await trio.to_thread.run_sync(misfits_of, disk, directory / METADATA_DB)
-        await opened(trio.to_thread.run_sync(disk.examine, tell), directory)
+        await opened(trio.to_thread.run_sync(disk.examine, report_progress), directory)
         if lost and not accept_loss:
             # What the metadata lack by what they say themselves has more ways out: their copies.
             await opened(trio.to_thread.run_sync(refuse_incomplete, directory / METADATA_DB), directory)

@@ -31,7 +31,7 @@ from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
-from amqpd.journal.sqlite.recovery import JournalContents, Tell, examine
+from amqpd.journal.sqlite.recovery import JournalContents, ReportProgress, examine
 from amqpd.journal.sqlite.replica_reading import ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
@@ -92,13 +92,13 @@ class SqliteDisk(Adopts):
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
-    def examine(self, tell: Tell | None = None) -> None:
+    def examine(self, report_progress: ReportProgress | None = None) -> None:
         """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
-        self._found = self._look(tell)
+        self._found = self._look(report_progress)
 
-    def _look(self, tell: Tell | None = None) -> JournalContents:
+    def _look(self, report_progress: ReportProgress | None = None) -> JournalContents:
         try:
-            found = examine(self.path, self._reader, tell)
+            found = examine(self.path, self._reader, report_progress)
             try_to_write(self._writer, self.path)
             return found
         except sqlite3.Error as error:

@@ -39,7 +39,7 @@ ORPHANS_MAX = 100_000
 TOLD_ROWS = 50_000
 """Read in some tenths of a second."""
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """is called with the number of rows that there are, and of those that were read"""
 
 Dead = tuple[int, Position, tuple[int, int, int]]
@@ -83,12 +83,14 @@ class JournalContents:
         return Recovered(self.recovered.index, mine)
 
 
-def examine(path: Path, connection: sqlite3.Connection, tell: Tell | None = None) -> JournalContents:
-    """All of the journal's index at `path`. `tell`: is told how far that is. Raises JournalDamaged, with the way out;
-    sqlite3.Error."""
+def examine(
+    path: Path, connection: sqlite3.Connection, report_progress: ReportProgress | None = None
+) -> JournalContents:
+    """All of the journal's index at `path`. `report_progress`: is told how far that is. Raises JournalDamaged, with
+    the way out; sqlite3.Error."""
     try:
         source = trust.read_source(path, connection) or Source(0, 0, 0, 0)
-        return find(connection, source, tell=tell)
+        return find(connection, source, report_progress=report_progress)
     except JournalDamaged as error:
         if trust.REMEDY_OF_RECORDS in str(error):
             raise
@@ -102,7 +104,7 @@ def find(
     connection: sqlite3.Connection,
     source: Source,
     only: Collection[int] | None = None,
-    tell: Tell | None = None,
+    report_progress: ReportProgress | None = None,
 ) -> JournalContents:
     """`only`: rows of these sources alone, of a journal that is in use: no counts are compared. Raises
     JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
@@ -122,8 +124,8 @@ def find(
     }
     deadlines = _Deadlines(connection)
     sides = _Sides(heads)
-    if tell is not None:
-        sides.tell = partial(tell, source.rows)
+    if report_progress is not None:
+        sides.report_progress = partial(report_progress, source.rows)
     sides.staged = replicas.staged_from(connection)
     sides.sources = {queue_id: mark[2] for queue_id, mark in marks.items() if mark[2] != SOURCE}
     _rows(ask(queries.ROWS, queries.ROWS_OF), queues, Gone(discards), deadlines, sides)
@@ -178,7 +180,7 @@ class _Sides:
         """source -> the first row of what is staged of it (`staging.py`): such rows are not there"""
         self.rows = self.settled = 0
         """how many records there were"""
-        self.tell: Callable[[int], None] | None = None
+        self.report_progress: Callable[[int], None] | None = None
         """is told of `rows` now and then"""
 
     def upto(self, source: int) -> Position:
@@ -221,8 +223,8 @@ def _rows(
     heads = sides.heads
     for item in found:
         sides.rows += 1
-        if sides.tell is not None and sides.rows % TOLD_ROWS == 0:
-            sides.tell(sides.rows)
+        if sides.report_progress is not None and sides.rows % TOLD_ROWS == 0:
+            sides.report_progress(sides.rows)
         queue_id, last_seq, first_seq, nbytes, persistent, number, epoch, idx, *facts, crc, row_id = item
         body_bytes, published_ms, deadline_bytes = facts
         head = crc >> checksums.HEAD_SHIFT
