@@ -129,20 +129,20 @@ def check_audit(directory: Path, report: Report, progress: Progress, *, quick: b
 
 def _events(directory: Path, events: list[Path], report: Report, progress: Progress, *, quick: bool) -> None:
     # pyarrow takes a while to import.
-    from amqpd.audit.files.parquet import look_at_events
+    from amqpd.audit.files.parquet import damage_of_events
 
     progress.begin("checking the audit log", sum(_size(path) for path in events))
     for path in events:
-        if reason := look_at_events(path, whole=not quick):
+        if reason := damage_of_events(path, whole=not quick):
             report.damage(_name(directory, path), "audit events", f"it is damaged: {reason}", _EVENTS)
         progress.add(_size(path))
 
 
 def _spool_damage(path: Path) -> str:
-    from amqpd.audit.files.parquet import look
+    from amqpd.audit.files.parquet import check_spool
 
     try:
-        look(path)
+        check_spool(path)
     except (OSError, SpoolDamaged) as error:
         return str(error)
     except (ValueError, KeyError, TypeError, AssertionError) as error:

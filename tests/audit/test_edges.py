@@ -232,7 +232,7 @@ async def test_what_it_cannot_write_holds_no_file_up(tmp_path: Path, monkeypatch
     written = Written(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("amqpd.audit.files.edges.os.fsync", full)
-        patch.setattr(parquet, "_settle", lambda temporary, path: temporary.rename(path))
+        patch.setattr(parquet, "_rename_durably", lambda temporary, path: temporary.rename(path))
         assert await written.writer.flush() == 0
     assert not files_of(tmp_path, "_log-n.json")
     written.act("a")

@@ -265,7 +265,7 @@ def test_a_file_appears_whole_or_not_at_all(
     spool = tmp_path / "n-1-1.spool"
     spool.write_bytes(b"".join(blocks_of(buffer, 1)))
     with monkeypatch.context() as patch:
-        patch.setattr(parquet, "_settle", fails)
+        patch.setattr(parquet, "_rename_durably", fails)
         with pytest.raises(OSError, match="no space"):
             convert(spool, tmp_path)
     assert spool.exists()

@@ -321,7 +321,7 @@ async def test_without_anything_to_record_no_files_are_written(tmp_path: Path) -
     assert (written.rows(), written.spool(), len(written.incarnations)) == ([], [], 1)
 
 
-@pytest.mark.parametrize("where", ["pq.ParquetWriter.write_table", "_settle"])
+@pytest.mark.parametrize("where", ["pq.ParquetWriter.write_table", "_rename_durably"])
 async def test_a_file_that_cannot_be_written_waits_in_the_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

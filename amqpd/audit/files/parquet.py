@@ -119,7 +119,7 @@ def _write(
             finally:
                 writer.close()
     if written is not None:
-        _settle(temporary, written)
+        _rename_durably(temporary, written)
         reached.missing = missing or reached.missing
     return written, damage
 
@@ -145,14 +145,14 @@ def _absent(part: BlockRecords, end: int | None, torn: bool) -> tuple[list[Range
     return [missing, (first, last)], missing
 
 
-def look(spool: Path) -> None:
+def check_spool(spool: Path) -> None:
     """Read the spool file as `convert` does, and change nothing. Raises OSError, SpoolDamaged, and whatever octets
     that are no names and no acts lead to (ValueError, KeyError, TypeError, AssertionError)."""
     for _ in _parts(spool, [{}]):
         pass
 
 
-def look_at_events(path: Path, *, whole: bool) -> str:
+def damage_of_events(path: Path, *, whole: bool) -> str:
     """What is wrong with a file of the log; empty: nothing. `whole`: each page's checksum, too."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -164,7 +164,7 @@ def look_at_events(path: Path, *, whole: bool) -> str:
     return ""
 
 
-def _settle(temporary: Path, written: Path) -> None:
+def _rename_durably(temporary: Path, written: Path) -> None:
     sync_file(temporary)
     temporary.rename(written)
     for folder in (written.parent, written.parent.parent):
