@@ -222,7 +222,7 @@ def _is_up_to_date(name: str, copy: Mapping[str, Any], roster: Roster) -> bool:
 
 
 def _late(name: str, copy: Mapping[str, Any]) -> str:
-    lacks = f", {said_bytes(copy['lacks_bytes'])} behind" if copy["lacks_bytes"] else ""
+    lacks = f", {bytes_text(copy['lacks_bytes'])} behind" if copy["lacks_bytes"] else ""
     match copy["is"]:
         case str(what) if what == AWAY:
             return f"node {name} is away"
@@ -233,7 +233,7 @@ def _late(name: str, copy: Mapping[str, Any]) -> str:
         case str(what) if what == OTHER_DISK:
             return f"node {name} has another disk, which does not count until it has everything{lacks}"
         case str(what) if what in (BEHIND, COUNTS) and copy["lacks_bytes"]:
-            return f"node {name} is {said_bytes(copy['lacks_bytes'])} behind"
+            return f"node {name} is {bytes_text(copy['lacks_bytes'])} behind"
     return f"node {name} is behind"
 
 
@@ -242,7 +242,7 @@ def _desired(record: SourceRecord, members: tuple[str, ...], leader: str) -> str
     return " ".join([*([on] * bool(on)), *([f"led by {leader}"] * bool(leader))]) or "as it is"
 
 
-def said_bytes(nbytes: int) -> str:
+def bytes_text(nbytes: int) -> str:
     """As in "4.1 MB"."""
     for unit, size in _BYTES:
         if nbytes >= size:

@@ -25,7 +25,7 @@ from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of
 from amqpd.commands.metadata import carry_out, cluster_settings
 from amqpd.commands.options import data_dir_option, together
 from amqpd.commands.refusals import refusals
-from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
+from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, difference_as_json, summary
 from amqpd.definitions.difference import Place, unplaced
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.definitions.export import explanation_in
@@ -130,7 +130,7 @@ def plan(
     wanted = read_file(file, vhost)
     found = carry_out(data_dir, use_cases.planned, wanted, prune=prune)
     if as_json:
-        click.echo(readable_json(facts(found, full), 2))
+        click.echo(readable_json(difference_as_json(found, full), 2))
     else:
         _show(wanted, describe(found, full))
     if not skip_conflicts:
@@ -188,7 +188,7 @@ def import_definitions(
             place=placing_for(data_dir),
         )
     if as_json:
-        click.echo(readable_json({**facts(found, full), "summary": summary(found, done=True)}, 2))
+        click.echo(readable_json({**difference_as_json(found, full), "summary": summary(found, done=True)}, 2))
         return
     _show(wanted, describe(found, full)[:-1] if full else describe_left_out(found))
     click.echo(summary(found, done=True))

@@ -82,10 +82,13 @@ def attention(needs: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for each thing that needs attention, with since when by the clock of who reads."""
     if not needs:
         return ["Nothing needs attention."]
-    return ["Needs attention:", *(f"  {'!' if each['severity'] == 'bad' else '-'} {said(each)}" for each in needs)]
+    return [
+        "Needs attention:",
+        *(f"  {'!' if each['severity'] == 'bad' else '-'} {need_sentence(each)}" for each in needs),
+    ]
 
 
-def said(need: Mapping[str, Any]) -> str:
+def need_sentence(need: Mapping[str, Any]) -> str:
     """One sentence, safe for a terminal."""
     since_ms = need.get("since_ms")
     since = "" if since_ms is None else f" (since {datetime.fromtimestamp(since_ms / 1000).astimezone():%F %T %Z})"

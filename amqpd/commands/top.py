@@ -20,7 +20,7 @@ from rich.text import Text
 
 from amqpd.commands.options import broker_option
 from amqpd.commands.running import ask, ask_rows
-from amqpd.commands.status import said as sentence
+from amqpd.commands.status import need_sentence
 from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped
 
@@ -114,7 +114,7 @@ def _head(sums: Row, rows: Sequence[Row]) -> list[Text]:
 
 def _need(need: Row) -> Text:
     style = "bold red" if need["severity"] == "bad" else "yellow"
-    return Text(sentence(need), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(need_sentence(need), style=style, no_wrap=True, overflow="ellipsis")
 
 
 RATES = (("in", "publish"), ("out", "deliver_get"), ("acks", "ack"))

@@ -34,7 +34,7 @@ def describe(found: Difference, everything: bool = False) -> list[str]:
     return [*map(escaped, lines), *describe_left_out(found, everything), summary(found)]
 
 
-def facts(found: Difference, everything: bool = False) -> dict[str, Any]:
+def difference_as_json(found: Difference, everything: bool = False) -> dict[str, Any]:
     """The same for programs: `changes` are those of a kind, of which `things` are the first ones, or all."""
     return {
         "summary": summary(found),

@@ -66,7 +66,7 @@ def put(on: Running, by: Operator, kind: str) -> bool:
     except RefusedAlarm as error:
         raise BadArgument(str(error)) from None
     if new:
-        log.warning("alarm set by an operator: publishers wait", alarm=kind, **by.said)
+        log.warning("alarm set by an operator: publishers wait", alarm=kind, **by.log_fields)
     on.run_effects()
     return new
 
@@ -75,7 +75,7 @@ def clear(on: Running, by: Operator, kind: str) -> Cleared:
     """What nobody set is no error."""
     was_set = on.board.clear_by_operator(kind)
     if was_set:
-        log.info("alarm cleared by an operator", alarm=kind, **by.said)
+        log.info("alarm cleared by an operator", alarm=kind, **by.log_fields)
         on.run_effects()
     still_on = sorted(alarm.source for alarm in on.board.alarms if alarm.kind == kind)
     return {"was_set": was_set, "still_on": still_on}

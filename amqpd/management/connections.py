@@ -67,7 +67,7 @@ async def close(on: Running, by: Operator, request: CloseRequest) -> int:
             on.run_effects()
             await trio.lowlevel.checkpoint()
     on.run_effects()
-    log.warning("connections closed by an operator", count=closed, reason=reason, **by.said)
+    log.warning("connections closed by an operator", count=closed, reason=reason, **by.log_fields)
     return closed
 
 

@@ -27,7 +27,7 @@ class Operator:
         return COMMAND_LINE if self.user is None else Caller(self.user)
 
     @property
-    def said(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, object]:
         """Fields of a line of the log: `user`, and `uid` where the system says it."""
         known = {"uid": self.uid, "user": self.user}
         return {name: value for name, value in known.items() if value is not None}

@@ -93,7 +93,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
         if isinstance(count, AMQPSoftError):
             answer.fail(count)
             return
-        log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.said)
+        log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.log_fields)
         node.acts.purged(by.caller, vhost, name, count)
         answer.give(count)
 

@@ -39,7 +39,7 @@ def begin(on: Running, by: Operator, vhost: str) -> bool:
     new = on.node.firehose.start(vhost)
     if new:
         on.run_effects()
-        log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, **by.said)
+        log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, **by.log_fields)
     return new
 
 
@@ -49,7 +49,7 @@ def end(on: Running, by: Operator, vhost: str) -> bool:
     was_on = on.node.firehose.stop(vhost)
     if was_on:
         on.run_effects()
-        log.warning("tracing turned off by an operator", vhost=vhost, **by.said)
+        log.warning("tracing turned off by an operator", vhost=vhost, **by.log_fields)
     return was_on
 
 

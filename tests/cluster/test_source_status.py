@@ -10,7 +10,7 @@ import pytest
 from amqpd.cluster.overview import member_rows, sentences
 from amqpd.cluster.records import DesiredSetRecord, KnownRecord, LinksRecord, MissingLink
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.source_status import said_bytes, source_status
+from amqpd.cluster.source_status import bytes_text, source_status
 from amqpd.peers.entry import Vote
 from amqpd.peers.links.troubles import SECRET
 from amqpd.replication.take_over import SourceRecord
@@ -182,4 +182,4 @@ def test_what_is_desired_is_said(desired_set: DesiredSetRecord, words: str) -> N
     [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 kB"), (4 << 20, "4.0 MB"), (3 << 30, "3.0 GB")],
 )
 def test_bytes_are_said_shortly(nbytes: int, text: str) -> None:
-    assert said_bytes(nbytes) == text
+    assert bytes_text(nbytes) == text

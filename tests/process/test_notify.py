@@ -21,6 +21,6 @@ def test_the_ready_line_names_the_node_and_where_tls_is() -> None:
 
 
 def test_a_line_says_of_an_operator_what_is_known() -> None:
-    assert Operator(user="shop").said == {"user": "shop"}
-    assert Operator(uid=0).said == {"uid": 0}
-    assert Operator(user="shop", uid=7).said == {"uid": 7, "user": "shop"}
+    assert Operator(user="shop").log_fields == {"user": "shop"}
+    assert Operator(uid=0).log_fields == {"uid": 0}
+    assert Operator(user="shop", uid=7).log_fields == {"uid": 7, "user": "shop"}

@@ -15,7 +15,7 @@ import trio
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from amqpd.definitions.description import facts, summary
+from amqpd.definitions.description import difference_as_json, summary
 from amqpd.definitions.difference import Difference
 from amqpd.definitions.document import Definitions
 from amqpd.management.metadata import definitions
@@ -70,7 +70,7 @@ async def apply(
 
 
 async def _facts(found: Difference, full: bool) -> dict[str, object]:
-    return await trio.to_thread.run_sync(facts, found, full)
+    return await trio.to_thread.run_sync(difference_as_json, found, full)
 
 
 async def _read(request: Request, who: Who, vhost: str | None) -> Definitions:

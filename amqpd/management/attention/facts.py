@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final, NamedTuple
 
-from amqpd.management.why.queues import said_time
+from amqpd.management.why.queues import duration_text
 
 DAMAGED: Final = "damaged"
 """a queue that stops at damaged messages: `first`, `last`, `messages` that are known to be"""
@@ -104,7 +104,7 @@ def _broken(fact: Fact, _: dict[str, float]) -> str:
 
 
 def _no_consumers(fact: Fact, numbers: dict[str, float]) -> str:
-    age = f", the oldest for {said_time(numbers['oldest_s'])}" if "oldest_s" in fact.numbers else ""
+    age = f", the oldest for {duration_text(numbers['oldest_s'])}" if "oldest_s" in fact.numbers else ""
     return f"{_wait(numbers)} in {_queue(fact)}{age}: nobody consumes"
 
 
@@ -112,7 +112,7 @@ def _prefetch(fact: Fact, numbers: dict[str, float]) -> str:
     consumers, unacked = int(numbers["consumers"]), int(numbers["unacked"])
     who = "its only consumer has" if consumers == 1 else f"its {consumers:,} consumers have"
     have = f"{who} {unacked:,} unacknowledged, all that the prefetch allows"
-    idle = f"nothing was acknowledged for {said_time(numbers['idle_s'])}"
+    idle = f"nothing was acknowledged for {duration_text(numbers['idle_s'])}"
     return f"{_wait(numbers)} in {_queue(fact)}: {have}, and {idle}"
 
 
@@ -152,7 +152,7 @@ def _journal(fact: Fact, numbers: dict[str, float], at: str) -> str:
         "majorities": "for other nodes: most of those that keep copies were too far behind",
         "numbers": "for sequence numbers, which no majority of a source had reserved",
     }
-    lately = f"at each look of the last {said_time(numbers['seconds'])}"
+    lately = f"at each look of the last {duration_text(numbers['seconds'])}"
     return f"publishers wait{at} {waits.get(fact.name, 'for the journal, which was full')} {lately}"
 
 
@@ -188,7 +188,7 @@ def _wait(numbers: dict[str, float]) -> str:
 
 
 def _lately(numbers: dict[str, float]) -> str:
-    return f" in the last 10 min (last {said_time(numbers['last_s'])} ago)"
+    return f" in the last 10 min (last {duration_text(numbers['last_s'])} ago)"
 
 
 def counted(number: float, one: str, many: str = "") -> str:

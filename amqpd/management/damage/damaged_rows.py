@@ -125,7 +125,7 @@ class DamagedRows:
             "damaged messages set aside by an operator",
             queue=queue.record.name,
             vhost=queue.record.vhost,
-            **by.said,
+            **by.log_fields,
             count=count,
             first_id=about["first_id"],
             last_id=about["last_id"],

@@ -279,7 +279,7 @@ class OrphanOperations:
         self._run_effects()
 
     def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
-        log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)
+        log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.log_fields, **about)
         self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about, by.caller)
 
 

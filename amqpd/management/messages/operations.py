@@ -296,7 +296,7 @@ class _Act:
     def _log(self, event: str, **fields: Any) -> None:
         request, (first, last) = self._request, self._ids or (None, None)
         about = {**fields, **request.said, "count": self._count, "first_id": first, "last_id": last}
-        log.warning(event, queue=request.queue, vhost=request.vhost, **self._by.said, **about)
+        log.warning(event, queue=request.queue, vhost=request.vhost, **self._by.log_fields, **about)
 
 
 def stretches(queue: LeaderQueue, request: MessagesRequest) -> Iterator[Stretch]:

@@ -90,7 +90,7 @@ def _rest(queue: Row, consumers: Sequence[Consuming]) -> Iterator[str]:
 def _waiting(queue: Row, consumers: Sequence[Consuming]) -> str:
     ready, age_s = queue["messages_ready"], queue["oldest_message_age_s"]
     waits = f"{_messages(ready)} {'waits' if ready == 1 else 'wait'}"
-    since = "" if age_s is None else f", the oldest for {said_time(age_s)}"
+    since = "" if age_s is None else f", the oldest for {duration_text(age_s)}"
     if not consumers:
         return f"{waits}{since}: nobody consumes"
     free = sum(not each.held for each in consumers)
@@ -158,7 +158,7 @@ def _bound(queue: Row, way: str) -> str:
     if way == "delivery_limit":
         return f"{settings['delivery_limit']} deliveries" if "delivery_limit" in settings else ""
     if way == "expired" and "message_ttl_ms" in settings:
-        return f"its messages live for {said_time(settings['message_ttl_ms'] / 1000)}"
+        return f"its messages live for {duration_text(settings['message_ttl_ms'] / 1000)}"
     return ""
 
 
@@ -176,7 +176,7 @@ def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def said_time(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """As in "12 min"."""
     for size, unit in UNITS:
         if seconds >= 2 * size:
