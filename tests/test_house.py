@@ -31,7 +31,7 @@ SHELL = (
     "amqpd.checking",
     "amqpd.cluster.deleted_queues",
     "amqpd.cluster.directory",
-    "amqpd.cluster.links_said",
+    "amqpd.cluster.link_reports",
     "amqpd.cluster.incarnations",
     "amqpd.cluster.own_disk",
     "amqpd.cluster.place",

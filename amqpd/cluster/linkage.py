@@ -15,7 +15,7 @@ times, or none that lasted: by then the lease of a peer that has died has run ou
 refuses this node for what no time changes, a second is enough. It is there again when it has lasted for `BACK_S`, so
 that a link that comes and goes is not said to be another way several times a second. 5. A start waits for none of
 this: until something is said, nothing is missing.
-Not here: what puts it into the store (`links_said.py`), where new sources go
+Not here: what puts it into the store (`link_reports.py`), where new sources go
 (`choosing.py`).
 """
 

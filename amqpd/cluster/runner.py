@@ -26,7 +26,7 @@ from amqpd.cluster.directory import Directory
 from amqpd.cluster.forgotten_starts import forgotten_start_sentence, recent_starts
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.led_replica_set import SourceLeadership
-from amqpd.cluster.links_said import LinksSaid
+from amqpd.cluster.link_reports import LinkReports
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.overview import store_sentences, unreadable_rows
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
@@ -100,7 +100,9 @@ class ClusterRunner(Shell, Cluster):
         self._incoming: dict[PeerLink, LeaderLink] = {}
         self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
         """what operators ask of other nodes"""
-        self._said = LinksSaid(self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task))
+        self._link_reports = LinkReports(
+            self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task)
+        )
         self._paused: set[PeerLink] = set()
         """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
@@ -125,7 +127,7 @@ class ClusterRunner(Shell, Cluster):
             lambda source: source in self._forwarder.led_sources.sources,
             self._created,
             node.sources,
-            lambda: self._said.linkage,
+            lambda: self._link_reports.linkage,
             self._dialed.__contains__,
         )
 
@@ -148,7 +150,7 @@ class ClusterRunner(Shell, Cluster):
         return self.forwarder is not None and self.forwarder.led_sources.holds_lease(source)
 
     def isolation(self) -> str:
-        return self._said.isolated
+        return self._link_reports.isolated
 
     def cut_off_count(self) -> int:
         led_sources = None if self.forwarder is None else self.forwarder.led_sources
@@ -341,7 +343,7 @@ class ClusterRunner(Shell, Cluster):
         roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
         lapsed = roster.members.keys() - directory.roster.members.keys()
         of_store = store_sentences(directory.silent_s, lapsed, directory.store_replaced)
-        linkage, link_state = self._said.linkage, self._link_state
+        linkage, link_state = self._link_reports.linkage, self._link_state
         classic = self._node.registry.other_nodes()
         return NodeClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)
 
@@ -544,10 +546,10 @@ class ClusterRunner(Shell, Cluster):
         self._node.leader_moves.look(self._node.now_ms)
 
     def _look_at_links(self) -> None:
-        before = self._said.linkage
-        if not self._said.beat(self._dialed, self._links.troubles, self.now_s):
+        before = self._link_reports.linkage
+        if not self._link_reports.beat(self._dialed, self._links.troubles, self.now_s):
             return
-        me, linkage = self._directory.me.name, self._said.linkage
+        me, linkage = self._directory.me.name, self._link_reports.linkage
         self._forwarder.isolated = linkage.isolated
         for name in sorted(linkage.isolated - before.isolated):
             event = "isolated" if name == me else "member_isolated"

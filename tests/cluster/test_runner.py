@@ -378,7 +378,7 @@ class Seen(Runner):
         self._directory.is_doubtful, self._directory.silent_s = doubtful, 0.0  # type: ignore[misc]
         self._directory.store_replaced = ""
         self._settings: Any = SimpleNamespace(cluster_copies=3)
-        self._said: Any = SimpleNamespace(linkage=Linkage())
+        self._link_reports: Any = SimpleNamespace(linkage=Linkage())
         self._dialed: Any = dict.fromkeys(linked)
         facts = SimpleNamespace(facts=dict)
         self.forwarder = SimpleNamespace(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from amqpd.commands.ctl import COMMANDS, REFUSED
-from amqpd.commands.ctl.said import Arguments, Document, Tags, term
+from amqpd.commands.ctl.output import Arguments, Document, Tags, term
 
 Run = Callable[..., Result]
 Ok = Callable[..., str]

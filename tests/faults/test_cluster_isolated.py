@@ -2,7 +2,7 @@
 
 What is verified, with real nodes: a wrong secret, a certificate of another authority, and both mended. Not verified
 here: who counts as isolated (`tests/cluster/test_linkage.py`), links that come and go
-(`tests/cluster/test_link_watch.py`), real links in one process (`tests/cluster/test_links_said.py`).
+(`tests/cluster/test_link_watch.py`), real links in one process (`tests/cluster/test_link_reports.py`).
 """
 
 from __future__ import annotations

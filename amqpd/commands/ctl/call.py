@@ -22,7 +22,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import click
 
 from amqpd.commands import metadata, running
-from amqpd.commands.ctl.said import FORMATTERS, Said
+from amqpd.commands.ctl.output import FORMATTERS, CtlOutput
 from amqpd.commands.options import data_dir_option, together
 from amqpd.management.errors import ManagementError
 from amqpd.management.metadata.interface import ManagedMetadata
@@ -49,7 +49,7 @@ class CtlCall:
     data_dir: Path
     vhost: str
     timeout_s: float | None
-    said: Said
+    output: CtlOutput
 
     def change(
         self,
@@ -108,7 +108,7 @@ def command(
             no_table_headers: bool,
             **own: Any,
         ) -> None:
-            call = CtlCall(data_dir, vhost, timeout, Said(quiet, silent, formatter, not no_table_headers))
+            call = CtlCall(data_dir, vhost, timeout, CtlOutput(quiet, silent, formatter, not no_table_headers))
             try:
                 function(call, **own)
             except Failed as error:

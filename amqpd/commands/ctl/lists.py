@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from amqpd.commands.ctl.call import CtlCall, command
-from amqpd.commands.ctl.said import Arguments, Row
+from amqpd.commands.ctl.output import Arguments, Row
 from amqpd.commands.ctl.vhosts import checked_columns
 from amqpd.management.feature_flags import FLAGS
 
@@ -43,9 +43,9 @@ def _list(name: str, columns: str, first: str, said: str, rows: Callable[[CtlCal
     def listed(call: CtlCall, names: tuple[str, ...], **_: bool) -> None:
         wanted = checked_columns(names or tuple(first.split()), known)
         if name == "list_queues" and call.timeout_s is None:
-            call.said.sentence("Timeout: 60.0 seconds ...")
-        call.said.sentence(said.format(vhost=call.vhost))
-        call.said.rows(filled(rows(call), known), wanted)
+            call.output.sentence("Timeout: 60.0 seconds ...")
+        call.output.sentence(said.format(vhost=call.vhost))
+        call.output.rows(filled(rows(call), known), wanted)
 
     listed.__doc__ = f"List {name.removeprefix('list_')}. Columns: {', '.join(known)}."
     made: Callable[..., Any] = click.argument("names", metavar="[COLUMN]...", nargs=-1)(listed)
@@ -178,15 +178,15 @@ LISTS: list[click.Command] = [
 @click.argument("names", nargs=-1)
 def list_unresponsive_queues(call: CtlCall, names: tuple[str, ...], **_: Any) -> None:
     """List queues that are out of service."""
-    call.said.sentence(f"Listing unresponsive queues for vhost {call.vhost} ...")
+    call.output.sentence(f"Listing unresponsive queues for vhost {call.vhost} ...")
     rows = [row for row in _queues(call) if row["state"] == "crashed"]
-    call.said.rows(filled(rows, QUEUES.split()), checked_columns(names or ("name",), tuple(QUEUES.split())))
+    call.output.rows(filled(rows, QUEUES.split()), checked_columns(names or ("name",), tuple(QUEUES.split())))
 
 
 @command("list_feature_flags")
 @click.argument("names", nargs=-1)
 def list_feature_flags(call: CtlCall, names: tuple[str, ...]) -> None:
     """List RabbitMQ's feature flags: all are on."""
-    call.said.sentence("Listing feature flags ...")
+    call.output.sentence("Listing feature flags ...")
     known = ("name", "state", "stability", "provided_by", "desc", "doc_url")
-    call.said.rows([dict(flag) for flag in FLAGS], checked_columns(names or ("name", "state"), known))
+    call.output.rows([dict(flag) for flag in FLAGS], checked_columns(names or ("name", "state"), known))

@@ -28,23 +28,23 @@ from amqpd.vocabulary.escapes import readable_json
 @command("version")
 def version(call: CtlCall) -> None:
     """Say which version this is."""
-    call.said.result(__version__)
+    call.output.result(__version__)
 
 
 @command("status")
 def status(call: CtlCall) -> None:
     """Show the node: alarms, what is open, what is in memory."""
     found = call.ask("status")
-    if call.said.formatter == "json":
-        call.said.result(json.dumps({**found, "amqpd_version": __version__}))
+    if call.output.formatter == "json":
+        call.output.result(json.dumps({**found, "amqpd_version": __version__}))
         return
-    call.said.sentence(f"Status of node {found['node']} ...")
-    call.said.result(f"Runtime\n\namqpd version: {__version__}\nNode name: {found['node']}")
+    call.output.sentence(f"Status of node {found['node']} ...")
+    call.output.result(f"Runtime\n\namqpd version: {__version__}\nNode name: {found['node']}")
     alarms = ", ".join(found["alarms"]) or "(none)"
-    call.said.result(f"\nAlarms\n\n{alarms}")
+    call.output.result(f"\nAlarms\n\n{alarms}")
     totals = {"Connection count": "connections", "Queue count": "queues", "Virtual host count": "vhosts"}
     lines = "\n".join(f"{name}: {found[key]}" for name, key in totals.items())
-    call.said.result(f"\nTotals\n\n{lines}")
+    call.output.result(f"\nTotals\n\n{lines}")
 
 
 @command("cluster_status")
@@ -52,14 +52,14 @@ def cluster_status(call: CtlCall) -> None:
     """Show the nodes of the cluster."""
     found = call.ask("status")
     running, alarms = nodes_running(found), found["alarms_of_nodes"]
-    if call.said.formatter == "json":
+    if call.output.formatter == "json":
         names = sorted({each["name"] for each in alarms})
-        call.said.result(readable_json({"running_nodes": running, "alarms": names}))
+        call.output.result(readable_json({"running_nodes": running, "alarms": names}))
         return
-    call.said.sentence(f"Cluster status of node {found['node']} ...")
-    call.said.result("Running Nodes\n\n" + "\n".join(running))
+    call.output.sentence(f"Cluster status of node {found['node']} ...")
+    call.output.result("Running Nodes\n\n" + "\n".join(running))
     on = [f"{each['name']} alarm on node {each['node']}" for each in alarms]
-    call.said.result("\nAlarms\n\n" + ("\n".join(on) or "(none)"))
+    call.output.result("\nAlarms\n\n" + ("\n".join(on) or "(none)"))
 
 
 @command("enable_feature_flag")
@@ -69,9 +69,9 @@ def cluster_status(call: CtlCall) -> None:
 def enable_feature_flag(call: CtlCall, feature_flag: str, **_: bool) -> None:
     """Enable a feature flag, or `all`: each is on from the beginning, so nothing changes."""
     if feature_flag == ALL:
-        call.said.sentence("Enabling all feature flags ...")
+        call.output.sentence("Enabling all feature flags ...")
         return
-    call.said.sentence(f'Enabling feature flag "{feature_flag}" ...')
+    call.output.sentence(f'Enabling feature flag "{feature_flag}" ...')
     try:
         feature_flags.enable(feature_flag)
     except BadArgument:
@@ -85,9 +85,9 @@ def export_definitions(call: CtlCall, path: str, kind: str) -> None:
     text = call.change(definitions.exported)
     warn_of(text)
     if path == "-":
-        call.said.result(text)
+        call.output.result(text)
         return
-    call.said.sentence(f'Exporting definitions in JSON to a file at "{path}" ...')
+    call.output.sentence(f'Exporting definitions in JSON to a file at "{path}" ...')
     try:
         write(Path(path), text)
     except click.ClickException as error:
@@ -100,7 +100,7 @@ def export_definitions(call: CtlCall, path: str, kind: str) -> None:
 def import_definitions(call: CtlCall, path: str | None, kind: str, **_: Any) -> None:
     """Make the broker have what a file says, or standard input. What is there otherwise stays so."""
     said = "standard input" if path in (None, "-") else f'a file at "{path}"'
-    call.said.sentence(f"Importing definitions in JSON from {said} ...")
+    call.output.sentence(f"Importing definitions in JSON from {said} ...")
     try:
         wanted = read_file(Path(path or "-"), None)
     except click.ClickException as error:
@@ -109,7 +109,7 @@ def import_definitions(call: CtlCall, path: str | None, kind: str, **_: Any) -> 
         call.change(definitions.import_definitions, wanted, as_rabbitmq=True)
     except definitions.ImpossibleDefinitions as error:
         raise Failed(str(error), DATA) from None
-    call.said.sentence("Successfully started definition import.")
+    call.output.sentence("Successfully started definition import.")
 
 
 AWAITED_S = 300.0
@@ -123,18 +123,18 @@ def delete_queue(call: CtlCall, queue: str, if_empty: bool, if_unused: bool) -> 
     """Delete a queue with ITS MESSAGES."""
     conditions = [name for name, said in (("empty", if_empty), ("unused", if_unused)) if said]
     only = f" if queue is {' and '.join(conditions)}" if conditions else ""
-    call.said.sentence(f"Deleting queue '{queue}' on vhost '{call.vhost}'{only} ...")
+    call.output.sentence(f"Deleting queue '{queue}' on vhost '{call.vhost}'{only} ...")
     done = call.ask("queue delete", vhost=call.vhost, name=queue, if_empty=if_empty, if_unused=if_unused)
     gone = done["messages"]
     # Of a queue whose leader does not answer nobody knows.
     count = "" if gone is None else f" with {gone} ready messages"
-    call.said.sentence(f"Queue was successfully deleted{count}")
+    call.output.sentence(f"Queue was successfully deleted{count}")
 
 
 @command("purge_queue", "queue")
 def purge_queue(call: CtlCall, queue: str) -> None:
     """Delete all messages that are ready in a queue."""
-    call.said.sentence(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
+    call.output.sentence(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
     call.ask("queue purge", vhost=call.vhost, name=queue)
 
 
@@ -143,7 +143,7 @@ def purge_queue(call: CtlCall, queue: str) -> None:
 @click.argument("explanation")
 def close_connection(call: CtlCall, connection: str, explanation: str) -> None:
     """Close the connection that list_connections shows with this pid."""
-    call.said.sentence(f"Closing connection {connection}, reason: {explanation}...")
+    call.output.sentence(f"Closing connection {connection}, reason: {explanation}...")
     call.ask("connection close", id=connection, reason=explanation)
 
 
@@ -158,17 +158,17 @@ def close_all_connections(
     if limit not in (None, "0") or per_connection_delay not in (None, "0"):
         raise Failed("--limit and --per-connection-delay are not known here: all are closed at once", USAGE)
     where = "" if every else f" in vhost {call.vhost}"
-    call.said.sentence(f"Closing all connections{where}, reason: {explanation}...")
+    call.output.sentence(f"Closing all connections{where}, reason: {explanation}...")
     which: dict[str, Any] = {"all": True} if every else {"vhost": call.vhost}
     closed, missing = _closed(call, explanation, **which)
-    call.said.sentence(f"Closed {closed} connections")
+    call.output.sentence(f"Closed {closed} connections")
     _refuse_missing(missing)
 
 
 @command("close_all_user_connections", "username explanation")
 def close_all_user_connections(call: CtlCall, username: str, explanation: str) -> None:
     """Close all connections of a user."""
-    call.said.sentence(f"Closing connections of user {username}, reason: {explanation}...")
+    call.output.sentence(f"Closing connections of user {username}, reason: {explanation}...")
     _refuse_missing(_closed(call, explanation, user=username)[1])
 
 
@@ -191,37 +191,37 @@ def _refuse_missing(missing: dict[str, str]) -> None:
 @command("trace_on")
 def trace_on(call: CtlCall) -> None:
     """Copy all messages of a virtual host to the exchange amq.rabbitmq.trace."""
-    call.said.sentence(f'Starting tracing for vhost "{call.vhost}" ...')
+    call.output.sentence(f'Starting tracing for vhost "{call.vhost}" ...')
     call.ask("trace on", vhost=call.vhost)
-    call.said.sentence(f"Trace enabled for vhost {call.vhost}")
+    call.output.sentence(f"Trace enabled for vhost {call.vhost}")
 
 
 @command("trace_off")
 def trace_off(call: CtlCall) -> None:
     """End that."""
-    call.said.sentence(f'Stopping tracing for vhost "{call.vhost}" ...')
+    call.output.sentence(f'Stopping tracing for vhost "{call.vhost}" ...')
     call.ask("trace off", vhost=call.vhost)
-    call.said.sentence(f"Trace disabled for vhost {call.vhost}")
+    call.output.sentence(f"Trace disabled for vhost {call.vhost}")
 
 
 @command("ping")
 def ping(call: CtlCall) -> None:
     """Say whether the broker runs and answers."""
-    call.said.sentence("Will ping the broker. Timeout: 60000 ms.")
+    call.output.sentence("Will ping the broker. Timeout: 60000 ms.")
     call.ask("status")
-    call.said.sentence("Ping succeeded")
+    call.output.sentence("Ping succeeded")
 
 
 @command("node_health_check")
 def node_health_check(call: CtlCall) -> None:
     """Say whether the broker runs, without an alarm and with all its queues in service."""
     status = call.ask("status")
-    call.said.sentence(f"Checking health of node {status['node']} ...")
+    call.output.sentence(f"Checking health of node {status['node']} ...")
     if status["alarms"]:
         raise Failed(f"resource alarm(s) in effect: {', '.join(status['alarms'])}", UNAVAILABLE)
     if status["queues_out_of_service"]:
         raise Failed("queues are out of service: see `amqpd status`", UNAVAILABLE)
-    call.said.sentence("Health check passed")
+    call.output.sentence("Health check passed")
 
 
 @command("await_startup")
@@ -235,7 +235,7 @@ def await_startup(call: CtlCall) -> None:
 def await_online_nodes(call: CtlCall, count: int) -> None:
     """Wait until this many members of the cluster are there."""
     timeout_s = AWAITED_S if call.timeout_s is None else call.timeout_s
-    call.said.sentence(f"Will wait for at least {count} nodes to join the cluster. Timeout: {timeout_s:g} seconds.")
+    call.output.sentence(f"Will wait for at least {count} nodes to join the cluster. Timeout: {timeout_s:g} seconds.")
     ends = time.monotonic() + timeout_s
     while (there := len(nodes_running(_await(call, ends - time.monotonic())))) < count:
         if time.monotonic() > ends:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from amqpd.commands.ctl.call import DATA, USAGE, CtlCall, Failed, command
-from amqpd.commands.ctl.said import Document, Tags, compact, term
+from amqpd.commands.ctl.output import Document, Tags, compact, term
 from amqpd.commands.options import json_value
 from amqpd.management.errors import AlreadyExists, NotFound
 from amqpd.management.metadata import limits, parameters, policies, vhosts
@@ -25,7 +25,7 @@ VHOST_COLUMNS = ("name", "tracing", "description", "tags", "default_queue_type",
 @click.option("--default-queue-type")
 def add_vhost(call: CtlCall, vhost_name: str, description: str, tags: str, default_queue_type: str | None) -> None:
     """Add a virtual host; one that is there stays as it is."""
-    call.said.sentence(f'Adding vhost "{vhost_name}" ...')
+    call.output.sentence(f'Adding vhost "{vhost_name}" ...')
     words = [each for each in tags.split(",") if each]
     try:
         call.change(vhosts.add, vhost_name, description, default_queue_type, words)
@@ -37,7 +37,7 @@ def add_vhost(call: CtlCall, vhost_name: str, description: str, tags: str, defau
 @click.argument("vhost_name", metavar="VHOST")
 def delete_vhost(call: CtlCall, vhost_name: str) -> None:
     """Delete a virtual host with its queues and THEIR MESSAGES."""
-    call.said.sentence(f'Deleting vhost "{vhost_name}" ...')
+    call.output.sentence(f'Deleting vhost "{vhost_name}" ...')
     call.change(vhosts.delete, vhost_name)
 
 
@@ -46,7 +46,7 @@ def delete_vhost(call: CtlCall, vhost_name: str) -> None:
 def list_vhosts(call: CtlCall, columns: tuple[str, ...]) -> None:
     """List virtual hosts: name, tracing, description, tags, default_queue_type."""
     wanted = checked_columns(columns or ("name",), VHOST_COLUMNS)
-    call.said.sentence("Listing vhosts ...")
+    call.output.sentence("Listing vhosts ...")
     traced = _traced(call) if "tracing" in wanted else set()
     rows = [
         {
@@ -59,7 +59,7 @@ def list_vhosts(call: CtlCall, columns: tuple[str, ...]) -> None:
         }
         for row in call.change(vhosts.listed)
     ]
-    call.said.rows(rows, wanted)
+    call.output.rows(rows, wanted)
 
 
 def _traced(call: CtlCall) -> set[str]:
@@ -71,21 +71,21 @@ def _traced(call: CtlCall) -> set[str]:
 @click.argument("tags", nargs=-1)
 def set_vhost_tags(call: CtlCall, vhost_name: str, tags: tuple[str, ...]) -> None:
     """Give a virtual host these tags instead of those that it has."""
-    call.said.sentence(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
+    call.output.sentence(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
     call.change(vhosts.set_tags, vhost_name, tags)
 
 
 @command("set_vhost_limits", "definition")
 def set_vhost_limits(call: CtlCall, definition: str) -> None:
     """Set limits of a virtual host, by an object of JSON: max-connections, max-queues."""
-    call.said.sentence(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
+    call.output.sentence(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
     call.change(limits.put, "vhost", call.vhost, json_value("definition", definition))
 
 
 @command("clear_vhost_limits")
 def clear_vhost_limits(call: CtlCall) -> None:
     """Lift all limits of a virtual host."""
-    call.said.sentence(f'Clearing vhost "{call.vhost}" limits ...')
+    call.output.sentence(f'Clearing vhost "{call.vhost}" limits ...')
     call.change(limits.clear, "vhost", call.vhost)
 
 
@@ -94,18 +94,20 @@ def clear_vhost_limits(call: CtlCall) -> None:
 def list_vhost_limits(call: CtlCall, every: bool) -> None:
     """List the limits of one virtual host, or of all."""
     where = "all vhosts" if every else f'vhost "{call.vhost}"'
-    call.said.sentence(f"Listing limits for {where} ...")
+    call.output.sentence(f"Listing limits for {where} ...")
     found: dict[str, Document] = {}
     for row in call.change(limits.listed, None if every else call.vhost):
         if row["of"] == "vhost":
             found.setdefault(row["name"], Document())[row["limit"]] = row["value"]
     if every:
-        call.said.rows([{"vhost": name, "limits": each} for name, each in sorted(found.items())], ("vhost", "limits"))
-    elif call.said.as_json:
+        call.output.rows(
+            [{"vhost": name, "limits": each} for name, each in sorted(found.items())], ("vhost", "limits")
+        )
+    elif call.output.as_json:
         # rabbitmqctl's form of it, in which the limits are a text; without any, a list of none.
-        call.said.object({"result": "ok", "value": term(found[call.vhost])}) if found else call.said.result("[]")
+        call.output.object({"result": "ok", "value": term(found[call.vhost])}) if found else call.output.result("[]")
     else:
-        call.said.result(term(found[call.vhost]) if found else "")
+        call.output.result(term(found[call.vhost]) if found else "")
 
 
 def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
@@ -119,7 +121,7 @@ def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
     @click.argument("definition")
     def put(call: CtlCall, policy: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
         """Give what matches a pattern these arguments, by an object of JSON."""
-        call.said.sentence(
+        call.output.sentence(
             f'Setting {said} "{policy}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
             f'for vhost "{call.vhost}" ...'
         )
@@ -129,16 +131,16 @@ def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
     @command(f"clear_{name}", "policy")
     def clear(call: CtlCall, policy: str) -> None:
         """Take a policy away."""
-        call.said.sentence(f'Clearing {words} "{policy}" on vhost "{call.vhost}" ...')
+        call.output.sentence(f'Clearing {words} "{policy}" on vhost "{call.vhost}" ...')
         call.change(policies.clear, operator, call.vhost, policy)
 
     @command(f"list_{name.removesuffix('y')}ies")
     def listed(call: CtlCall) -> None:
         """List policies of a virtual host."""
-        call.said.sentence(f'Listing {"policies" if not operator else f"{said}s"} for vhost "{call.vhost}" ...')
+        call.output.sentence(f'Listing {"policies" if not operator else f"{said}s"} for vhost "{call.vhost}" ...')
         rows = call.change(policies.listed, operator, call.vhost)
         columns = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
-        call.said.rows([{**row, "definition": Document(row["definition"])} for row in rows], columns)
+        call.output.rows([{**row, "definition": Document(row["definition"])} for row in rows], columns)
 
     return [put, clear, listed]
 
@@ -152,7 +154,7 @@ POLICIES = [
 @command("set_parameter", "component name value")
 def set_parameter(call: CtlCall, component: str, name: str, value: str) -> None:
     """Set a parameter of a component, by JSON."""
-    call.said.sentence(
+    call.output.sentence(
         f'Setting runtime parameter "{name}" for component "{component}" to "{value}" in vhost "{call.vhost}" ...'
     )
     call.change(parameters.put, call.vhost, component, name, json_value("value", value))
@@ -161,44 +163,46 @@ def set_parameter(call: CtlCall, component: str, name: str, value: str) -> None:
 @command("clear_parameter", "component name")
 def clear_parameter(call: CtlCall, component: str, name: str) -> None:
     """Take a parameter away."""
-    call.said.sentence(f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{call.vhost}" ...')
+    call.output.sentence(
+        f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{call.vhost}" ...'
+    )
     call.change(parameters.clear, call.vhost, component, name)
 
 
 @command("list_parameters")
 def list_parameters(call: CtlCall) -> None:
     """List parameters of a virtual host."""
-    call.said.sentence(f'Listing runtime parameters for vhost "{call.vhost}" ...')
+    call.output.sentence(f'Listing runtime parameters for vhost "{call.vhost}" ...')
     rows = call.change(parameters.listed, call.vhost)
-    call.said.rows([{**row, "value": compact(row["value"])} for row in rows], ("component", "name", "value"))
+    call.output.rows([{**row, "value": compact(row["value"])} for row in rows], ("component", "name", "value"))
 
 
 @command("set_global_parameter", "name value")
 def set_global_parameter(call: CtlCall, name: str, value: str) -> None:
     """Set a parameter of no virtual host, by JSON."""
-    call.said.sentence(f'Setting global runtime parameter "{name}" to "{value}" ...')
+    call.output.sentence(f'Setting global runtime parameter "{name}" to "{value}" ...')
     call.change(parameters.put_global, name, json_value("value", value))
 
 
 @command("clear_global_parameter", "name")
 def clear_global_parameter(call: CtlCall, name: str) -> None:
     """Take a global parameter away."""
-    call.said.sentence(f'Clearing global runtime parameter "{name}" ...')
+    call.output.sentence(f'Clearing global runtime parameter "{name}" ...')
     call.change(parameters.clear_global, name)
 
 
 @command("list_global_parameters")
 def list_global_parameters(call: CtlCall) -> None:
     """List parameters of no virtual host."""
-    call.said.sentence("Listing global runtime parameters ...")
+    call.output.sentence("Listing global runtime parameters ...")
     rows = call.change(parameters.listed_global)
-    call.said.rows([{**row, "value": compact(row["value"])} for row in rows], ("name", "value"))
+    call.output.rows([{**row, "value": compact(row["value"])} for row in rows], ("name", "value"))
 
 
 @command("set_cluster_name", "name")
 def set_cluster_name(call: CtlCall, name: str) -> None:
     """Name the cluster, for people."""
-    call.said.sentence(f"Setting cluster name to {name} ...")
+    call.output.sentence(f"Setting cluster name to {name} ...")
     call.change(parameters.put_global, "cluster_name", name)
 
 

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 import trustme
 
-from amqpd.cluster.links_said import LinksSaid
+from amqpd.cluster.link_reports import LinkReports
 from amqpd.cluster.records import PREFIX, LinksRecord
 from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.links import Links
@@ -64,7 +64,7 @@ class Node:
         self.member = member
         self.links = links
         self.events = events
-        self.said = LinksSaid(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
+        self.said = LinkReports(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
 
     def beat(self, now_s: float) -> None:
         self.said.beat(self.events.dialed_to, self.links.troubles, now_s)
@@ -184,7 +184,7 @@ async def test_while_the_store_does_not_answer_a_node_believes_what_it_sees_and_
         other = await joined(nursery, MemoryStore(space), member_record("b"), LEASE_S)
         third = await joined(nursery, MemoryStore(space), member_record("c"), LEASE_S)
         await member.until(lambda directory: len(directory.roster.members) == 3)
-        said = LinksSaid(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
+        said = LinkReports(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
         store.away = True
         for at_s in range(100, 110):
             said.beat((), {}, float(at_s))
@@ -205,7 +205,7 @@ async def test_what_a_member_said_goes_with_its_lease() -> None:
         member = await joined(nursery, store, member_record("a"), LEASE_S)
         await joined(nursery, MemoryStore(space), member_record("b"), LEASE_S)
         await member.until(lambda directory: len(directory.roster.members) == 2)
-        said = LinksSaid(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
+        said = LinkReports(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
         for at_s in range(100, 110):
             said.beat((), {}, float(at_s))
         await member.until(lambda directory: "a" in directory.roster.links)

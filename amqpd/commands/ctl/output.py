@@ -39,7 +39,7 @@ class Document(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Said:
+class CtlOutput:
     """Prints the output of one `amqpd ctl` command, in the format that its options ask for."""
 
     quiet: bool

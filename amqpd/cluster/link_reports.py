@@ -24,7 +24,7 @@ SAY_S = 1.0
 log = structlog.get_logger(component="cluster")
 
 
-class LinksSaid:
+class LinkReports:
     """One node's record of its missing links in the metadata store, and the linkage that follows from all such
     records."""
 
