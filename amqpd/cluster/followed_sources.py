@@ -196,7 +196,7 @@ class FollowedSources:
             log = self._replicas[source].log
             if log.base != self._bases.get(source):
                 self._bases[source] = log.base
-                self._journal.is_committed(source, log.base)
+                self._journal.note_committed(source, log.base)
             if log.base == log.last:
                 self._open.discard(source)
 

@@ -116,7 +116,7 @@ class Forwarder:
         self.changes.members = incarnations.keys()
         self._gone.update((name, incarnation) for name, incarnation in were.items() if name not in incarnations)
 
-    def record_is(self, record: SourceRecord) -> None:
+    def note_record(self, record: SourceRecord) -> None:
         """The store has this one now."""
         before = self.records.get(record.source)
         if before is not None and before.revision >= record.revision:
@@ -132,7 +132,7 @@ class Forwarder:
             # Somebody else has taken it over, or tries to: this leader is not needed.
             self.led_sources.end(record.source, "the store names another leader", record.leader.forwarder)
         else:
-            self.led_sources.record_is(record.source, record)
+            self.led_sources.note_record(record.source, record)
 
     def record_gone(self, source: int) -> None:
         """The store has none any more. Of a source that was led once, the last one counts on: that is a store that
@@ -358,7 +358,7 @@ class Forwarder:
         """Why this is not its leader all the same; empty: it is."""
         if record.source in self._unreadable:
             return "the store's record cannot be read meanwhile"
-        self.record_is(record)
+        self.note_record(record)
         known = self.records[record.source]
         if known.leader != record.leader:
             # Somebody else was in the store before this was won: no later word would end this leader.

@@ -178,7 +178,7 @@ class LedSources:
         self._journal.move(source)
         self._forget_unused(before)
 
-    def record_is(self, source: int, record: SourceRecord) -> None:
+    def note_record(self, source: int, record: SourceRecord) -> None:
         """The store has this one, of the same leader."""
         own = self.sources[source]
         if record.revision > own.record.revision:
@@ -312,7 +312,7 @@ class LedSources:
     def stored(self, index: int) -> None:
         """The transactions up to this one are on the own disk."""
         for replica_set in list(self.replica_sets.values()):
-            replica_set.leader.is_stored(min(index, replica_set.leader.number))
+            replica_set.leader.note_stored(min(index, replica_set.leader.number))
             self._look(replica_set)
 
     # Answers
@@ -384,7 +384,7 @@ class LedSources:
                 self._admitting.pop((peer, source), None)
                 if record is None or self.sources.get(source) is not own:
                     return
-                self.record_is(source, record)
+                self.note_record(source, record)
                 if self.generations.get(peer) == generation and peer in replica_set.leader.peers:
                     self._counters.disks_admitted += 1
                     self._shell.log("disk_admitted", peer=peer, source=source)
@@ -460,7 +460,7 @@ class LedSources:
             if base == log.last and committed >= own.lane.forced:
                 replica_set.open.discard(source)
             if base != before:
-                self._journal.is_committed(source, base)
+                self._journal.note_committed(source, base)
                 self._journal.source_committed(source, base[1])
             if not own.serving and own.first and committed >= own.first:
                 own.serving = True

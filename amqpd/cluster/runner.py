@@ -456,7 +456,7 @@ class ClusterRunner(Shell, Cluster):
         self._links.peers_are(self._directory.roster.addresses)
         self.forwarder.desired_sets_are(self._directory.roster.desired_sets)
         for source in changed.sources & self._directory.roster.records.keys():
-            self.forwarder.record_is(self._directory.roster.records[source])
+            self.forwarder.note_record(self._directory.roster.records[source])
         for source in changed.sources - self._directory.roster.records.keys():
             self.forwarder.record_gone(source)
         for key in changed.unreadable & self._directory.roster.unreadable.keys():
@@ -469,7 +469,7 @@ class ClusterRunner(Shell, Cluster):
         self._run_effects()
 
     def _created(self, record: SourceRecord) -> None:
-        self._forwarder.record_is(record)
+        self._forwarder.note_record(record)
         self._do(partial(self._forwarder.take_over, record))
 
     # Tasks

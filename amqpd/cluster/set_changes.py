@@ -280,7 +280,7 @@ class SetChanges:
             change.counts_until_s = self._shell.now_s + SLOT_S
             if found is None or self._led_sources.sources.get(source) is not change.own:
                 return
-            self._led_sources.record_is(source, found)
+            self._led_sources.note_record(source, found)
             if event:
                 self._shell.log(event, source=source, member=member, members=list(found.members))
             then()

@@ -188,7 +188,7 @@ class JournalBuffer:
         self.gathered_bytes += nbytes
         return self.index
 
-    def is_committed(self, source: int, position: Position) -> None:
+    def note_committed(self, source: int, position: Position) -> None:
         """The source is, up to this entry, which is written with this transaction or an earlier one, and stands (what
         is staged tells that with `StateInstall`). Told to the disk some time: it only frees space, so nobody
         waits."""

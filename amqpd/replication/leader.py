@@ -308,7 +308,7 @@ class ReplicaSetLeader:
                 sent.again(len(entries), nbytes)
         return missed
 
-    def is_stored(self, number: int) -> None:
+    def note_stored(self, number: int) -> None:
         """Frames up to this one are on the own disk."""
         self.stored = number
         self._look()

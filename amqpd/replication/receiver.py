@@ -110,7 +110,7 @@ class Receiver:
             try:
                 self._take_state(self._replicas[source], leader, state, writes)
             except StaleLeader as fenced:
-                self._is_fenced(source, fenced.vote)
+                self._fence(source, fenced.vote)
         return self._answer(self._committed, writes)
 
     def _take_state(self, replica: Replica, leader: Vote, state: SnapshotPart, writes: list[Write]) -> None:
@@ -160,7 +160,7 @@ class Receiver:
             self._votes = self._replicas.votes
             for source, leader in self._leaders.items():
                 if self._replicas[source].vote.epoch > leader.epoch:
-                    self._is_fenced(source, self._replicas[source].vote)
+                    self._fence(source, self._replicas[source].vote)
         self._commit(committed)
         lacks = {source: gap.nearest for source, gap in self._gaps.items()}
         for source in [source for source in self._staging if source not in self._gaps]:
@@ -172,7 +172,7 @@ class Receiver:
             self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases
         )
 
-    def _is_fenced(self, source: int, vote: Vote) -> None:
+    def _fence(self, source: int, vote: Vote) -> None:
         self._fenced[source] = vote
         self._gaps.pop(source, None)
 
@@ -182,7 +182,7 @@ class Receiver:
         try:
             replica.follow(self._leaders[source], writes)
         except StaleLeader as fenced:
-            self._is_fenced(source, fenced.vote)
+            self._fence(source, fenced.vote)
             return
         if replica.refused == self._leaders[source]:
             self._contradicted.add(source)
@@ -203,7 +203,7 @@ class Receiver:
         try:
             match = self._replicas[source].take(self._leaders[source], entry, writes)
         except StaleLeader as fenced:
-            self._is_fenced(source, fenced.vote)
+            self._fence(source, fenced.vote)
             return
         except Contradiction:
             self._contradicted.add(source)

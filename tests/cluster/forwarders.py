@@ -63,7 +63,7 @@ class FakeJournal:
         self.forced = True
         return self.index
 
-    def is_committed(self, source: int, position: Position) -> None:
+    def note_committed(self, source: int, position: Position) -> None:
         self.bases[source] = position
 
     def nothing_committed(self, source: int) -> None:
@@ -316,7 +316,7 @@ class World:
         if not sets or sets[-1] != record.members:
             sets.append(record.members)
         for machine in self.machines.values():
-            self.later(machine, lambda machine=machine: machine.forwarder.record_is(put))  # type: ignore[misc]
+            self.later(machine, lambda machine=machine: machine.forwarder.note_record(put))  # type: ignore[misc]
         return None if self.store_loses_answers else put
 
     def put_desired_set(self, desired_set: DesiredSetRecord, drops: bool = False) -> None:
@@ -395,7 +395,7 @@ class World:
         self.machines[name] = Machine(self, name, old)
         self.tell_members()
         for record in self.records.values():
-            self.machines[name].forwarder.record_is(record)
+            self.machines[name].forwarder.note_record(record)
         self.machines[name].forwarder.desired_sets_are(dict(self.desired_sets))
         self.connect(name)
 
@@ -435,6 +435,6 @@ class World:
         created = self.swap(SourceRecord(source, NO_VOTE, names, (7,) * len(names)))
         assert created is not None
         machine = self.machines[leader]
-        machine.forwarder.record_is(created)
+        machine.forwarder.note_record(created)
         machine.forwarder.take_over(created)
         self.move()

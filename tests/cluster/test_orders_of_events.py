@@ -107,7 +107,7 @@ def test_a_disk_is_admitted_though_the_store_did_not_answer_the_first_time() -> 
         return None
 
     leader.swap = swaps  # type: ignore[method-assign]
-    leader.forwarder.record_is(created)
+    leader.forwarder.note_record(created)
     leader.forwarder.take_over(created)
     world.move()
     world.wait(1)

@@ -454,7 +454,7 @@ def test_a_copy_that_counts_again_before_the_store_answers_is_kept(
     while not held:
         world.wait(0.1)
     if not hears:
-        monkeypatch.setattr(world["d"].forwarder, "record_is", lambda record: None)
+        monkeypatch.setattr(world["d"].forwarder, "note_record", lambda record: None)
     world.put_desired_set(DesiredSetRecord(5, tuple("abcd")))
     world.wait(2)
     assert world.records[5].members == ("a", "b", "c", "d")
@@ -476,7 +476,7 @@ def test_a_copy_is_kept_when_the_store_has_gone_back(monkeypatch: pytest.MonkeyP
     assert world["d"].serving == {5}
     for name in "abc":
         world.kill(name)
-    world["d"].forwarder.record_is(replace(old, revision=1000))
+    world["d"].forwarder.note_record(replace(old, revision=1000))
     world.records[5] = replace(old, revision=1000)
     world.wait(10)
     assert world["d"].serving == set()

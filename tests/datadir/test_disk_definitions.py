@@ -220,7 +220,7 @@ def test_without_a_majority_nothing_is_committed(node: Node, paths: list[Path]) 
 def test_without_space_on_a_majority_nothing_is_committed(node: Node) -> None:
     with node.group.changed:
         for number in (0, 1):
-            node.group.standings.is_full(number)
+            node.group.standings.mark_full(number)
     with pytest.raises(StoreFull, match="1 data directories can take definitions, and 2 are needed"):
         put(node.file, "one")
     assert node.group.standings.handed == node.group.standings.stored

@@ -84,10 +84,10 @@ def test_two_of_three_were_erased_and_one_of_them_is_new(paths: list[Path]) -> N
         shutil.rmtree(each)
         each.mkdir()
     assert not roster.in_the_way([2])
-    roster.is_new(0, "new")
+    roster.mark_new(0, "new")
     roster.changes(lambda: [0, 2], {0: "new"})
     assert inside(paths[0]) == inside(paths[2]) == [True, False, True]
-    roster.is_new(1, "newer")
+    roster.mark_new(1, "newer")
     roster.changes(lambda: [0, 1, 2], {1: "newer"})
     seen = [SeenDirectory(str(each), read_record(each), True) for each in paths]
     assert choose(seen, accept_loss=False).members == [0, 1, 2]
@@ -106,11 +106,11 @@ def test_what_was_moved_may_come_back(paths: list[Path], erased: int) -> None:
     in_the_way = roster.in_the_way(left)
     if erased:
         assert not in_the_way
-        roster.is_new(0, "new")
+        roster.mark_new(0, "new")
         roster.changes(lambda: [0, *left], {0: "new"})
         return
     assert list(in_the_way) == paths[:2]
-    roster.is_new(0, "new")
+    roster.mark_new(0, "new")
     with pytest.raises(RosterUnwritten, match="could not be written to 2 of them"):
         roster.changes(lambda: [0, *left], {0: "new"})
 

@@ -56,12 +56,12 @@ class Runs(RuleBasedStateMachine):
     @rule(data=st.data())
     def is_full(self, data: st.DataObject) -> None:
         if found := self.numbers(DiskState.IN, DiskState.SLOW):
-            self.standings.is_full(data.draw(st.sampled_from(found)))
+            self.standings.mark_full(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
     def is_slow(self, data: st.DataObject) -> None:
         if found := self.numbers(DiskState.IN, DiskState.FULL):
-            self.standings.is_slow(data.draw(st.sampled_from(found)))
+            self.standings.mark_slow(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
     def answers(self, data: st.DataObject) -> None:
@@ -132,9 +132,9 @@ def test_a_step_may_be_stored_only_while_a_majority_has_space() -> None:
     standings = Standings(3, range(3))
     standings.hand(1)
     standings.has_stored(0, 1)
-    standings.is_full(1)
+    standings.mark_full(1)
     assert standings.may_store(1)
-    standings.is_full(2)
+    standings.mark_full(2)
     assert not standings.may_store(1)
     standings.has_stored(1, 1)
     assert standings.stored == 1
@@ -144,9 +144,9 @@ def test_a_step_may_be_stored_only_while_a_majority_has_space() -> None:
 def test_a_step_is_not_hoped_from_disks_that_do_not_answer() -> None:
     standings = Standings(3, range(3))
     standings.hand(1)
-    standings.is_slow(0)
+    standings.mark_slow(0)
     assert standings.may_store(1)
-    standings.is_slow(1)
+    standings.mark_slow(1)
     assert not standings.may_store(1)
     assert standings.counting == 3
     assert standings.answering == standings.able == 1

@@ -354,7 +354,7 @@ async def test_what_is_committed_later_is_told_to_the_disk_when_no_commit_follow
             while not steps:
                 await trio.lowlevel.checkpoint()
             await trio.testing.wait_all_tasks_blocked()
-        buffer.is_committed(1, (1, 1))
+        buffer.note_committed(1, (1, 1))
         with trio.fail_after(10):
             await told.wait_for(2)
         nursery.cancel_scope.cancel()

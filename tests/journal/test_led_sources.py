@@ -57,7 +57,7 @@ def test_what_comes_while_a_transaction_is_on_its_way_is_not_in_that_one() -> No
     buffer.force()
     taken = buffer.take()
     buffer.write([Appended(entry((EPOCH, 1)))])
-    buffer.is_committed(SOURCE, (EPOCH, 1))
+    buffer.note_committed(SOURCE, (EPOCH, 1))
     assert (taken.writes, taken.committed) == ([], {})
     following = buffer.take()
     assert (len(following.writes), following.committed) == (1, {SOURCE: (EPOCH, 1)})
@@ -65,9 +65,9 @@ def test_what_comes_while_a_transaction_is_on_its_way_is_not_in_that_one() -> No
 
 def test_what_is_committed_goes_along_and_forces_nothing():
     buffer = JournalBuffer(6)
-    buffer.is_committed(SOURCE, (5, 2))
-    buffer.is_committed(SOURCE, (5, 1))
-    buffer.is_committed(2, (1, 1))
+    buffer.note_committed(SOURCE, (5, 2))
+    buffer.note_committed(SOURCE, (5, 1))
+    buffer.note_committed(2, (1, 1))
     assert (buffer.pending, buffer.urgent, buffer.deletable) == (False, False, True)
     buffer.force()
     assert buffer.take().committed == {SOURCE: (5, 2), 2: (1, 1)}
@@ -178,7 +178,7 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
                 assert each.disk.log_entries(SOURCE, START, 1 << 20) == lane.entries
                 [state] = each.disk.replicas()
                 assert (state.vote, state.reserved) == (LEADER, NUMBERS_STEP)
-                each.buffer.is_committed(SOURCE, lane.last)
+                each.buffer.note_committed(SOURCE, lane.last)
             for each in (one, two):
                 while each.buffer.deletable:
                     await each.stored.wait()

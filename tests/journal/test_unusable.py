@@ -142,7 +142,7 @@ def test_the_writer_tells_it_before_the_transaction_is_said_to_be_durable(disk: 
 def test_what_gathers_of_it_goes_on_from_nothing_and_is_not_written() -> None:
     buffer = JournalBuffer()
     buffer.write([appended(BAD, b""), appended(GOOD, b"")])
-    buffer.is_committed(BAD, (1, 2))
+    buffer.note_committed(BAD, (1, 2))
     buffer.leave_out(BAD)
     taken = buffer.take()
     assert taken.writes == [appended(GOOD, b"")]

@@ -167,7 +167,7 @@ async def test_what_is_known_to_be_committed_is_told_to_a_disk_that_rests(monkey
         with trio.fail_after(60):
             await stepped.wait()
             await trio.testing.wait_all_tasks_blocked(0.01)
-            buffer.is_committed(1, (1, 1))
+            buffer.note_committed(1, (1, 1))
             await told.wait()
         nursery.cancel_scope.cancel()
     assert disk.head(1).committed == (1, 1)

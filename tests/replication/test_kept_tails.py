@@ -16,7 +16,7 @@ def test_source_that_has_a_majority_again_does_not_keep_what_only_a_peer_that_is
     replica_set.open("b")
     for number in range(11, 31):
         replica_set.cut(number, {1: bytes(10), 2: bytes(10)})
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         replica_set.answered("b", replace(ALL_OF_11, number=number, lacks={1: START}))
     assert (replica_set.left_out, replica_set.open_bytes_of(1)) == ({1: 10}, 200)
     replica_set.answered("b", replace(ALL_OF_11, number=30))
@@ -31,11 +31,11 @@ def test_what_a_source_brings_with_it_is_not_kept_for_a_peer_that_is_away() -> N
         before.cut(number, {1: bytes(20)})
     replica_set.open("b")
     replica_set.adopt(1, before.release(1), 16)
-    replica_set.is_stored(15)
+    replica_set.note_stored(15)
     replica_set.answered("b", replace(ALL_OF_11, number=15))
     assert replica_set.open_bytes_of(1) == 100
     replica_set.cut(16, {1: b"one"})
-    replica_set.is_stored(16)
+    replica_set.note_stored(16)
     replica_set.answered("b", replace(ALL_OF_11, number=16))
     assert (replica_set.committed_of(1), replica_set.open_bytes_of(1)) == (16, 0)
 
@@ -55,14 +55,14 @@ def test_a_peer_that_has_not_answered_since_a_source_began_again_may_lack_someth
     for name in ("b", "c"):
         replica_set.open(name)
     [first] = replica_set.cut(11, {1: b"one"}).entries
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     replica_set.answered("b", ALL_OF_11)
     replica_set.answered("c", replace(ALL_OF_11, lacks={1: START}))
     replica_set.end(1)
     replica_set.begin(1, 3, START, [first, new_entry(1, (2, 7), first.position, b"of another leader")])
     replica_set.answered("c", ALL_OF_11)  # on its way before the opening
     replica_set.cut(12, {1: b"two"})
-    replica_set.is_stored(12)
+    replica_set.note_stored(12)
     replica_set.answered("b", replace(ALL_OF_11, number=12))
     assert replica_set.committed_of(1) == 12
     assert again_in(replica_set, "c", 12, {1: (1, 11)}) == ([(2, 7), (3, 12)], [])
@@ -80,13 +80,13 @@ def connects_again(nbytes: int) -> ReplicaSetLeader:
         replica_set.open(name)
     for number in (11, 12, 13):
         replica_set.cut(number, {1: bytes(8), 2: bytes(8)})
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         replica_set.answered("b", replace(ALL_OF_11, number=number))
         replica_set.answered("c", replace(ALL_OF_11, number=number, lacks={1: START, 2: START}))
     replica_set.close("c")
     replica_set.open("c")
     replica_set.cut(14, {1: bytes(nbytes), 2: bytes(nbytes)})
-    replica_set.is_stored(14)
+    replica_set.note_stored(14)
     replica_set.answered("b", replace(ALL_OF_11, number=14))
     assert (replica_set.committed_of(1), replica_set.committed_of(2)) == (14, 14)
     return replica_set

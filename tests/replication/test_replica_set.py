@@ -57,7 +57,7 @@ def test_frame_is_committed_when_the_leader_and_one_of_two_peers_have_it() -> No
     answer = peer.receiver.receive(frame, peer.writes)
     replica_set.answered("b", answer)
     assert replica_set.committed == 10
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     assert replica_set.committed == 11
     assert peer.writes == [
         VoteCast(1, Vote(1, "a", 1)),
@@ -89,7 +89,7 @@ def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
     peer.receiver.open(replica_set.open("b"), peer.writes)
     lost = replica_set.cut(11, {1: b"lost"})
     replica_set.close("b")
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     peer.again()
     answer = peer.receiver.open(replica_set.open("b"), peer.writes)
     assert answer.lacks == {1: START}
@@ -105,11 +105,11 @@ def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
 def test_source_that_does_not_match_holds_up_only_what_needs_it() -> None:
     replica_set, peer = leader_of(1, 2), Peer()
     replica_set.cut(11, {1: b"before the peer came"})
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     answer = peer.receiver.open(replica_set.open("b"), peer.writes)
     replica_set.answered("b", answer)
     replica_set.answered("b", peer.receiver.receive(replica_set.cut(12, {2: b""}), peer.writes))
-    replica_set.is_stored(12)
+    replica_set.note_stored(12)
     # Source 1 has one copy of frame 11, so the replica set cannot pass it.
     assert replica_set.committed == 10
     replica_set.open("c")
@@ -306,7 +306,7 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
     replica_set = leader_of(1, 2)
     replica_set.open("b", [1])
     replica_set.cut(11, {1: b""})
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     assert replica_set.admissible("b") == set()
     replica_set.answered("b", replace(ALL_OF_11, number=10))
     assert replica_set.admissible("b") == set()
@@ -325,7 +325,7 @@ def test_entries_for_a_peer_that_is_away_are_bounded() -> None:
     replica_set.open("c")
     for number in range(11, 31):
         replica_set.cut(number, {1: bytes(10)})
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
     assert replica_set.open_bytes == 200
     replica_set.answered("c", replace(ALL_OF_11, number=30))
     assert (replica_set.committed, replica_set.open_bytes) == (30, 20)
@@ -338,7 +338,7 @@ def test_what_every_member_has_is_not_kept() -> None:
     for name in ("b", "c"):
         replica_set.open(name)
     replica_set.cut(11, {1: bytes(10)})
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     replica_set.answered("b", ALL_OF_11)
     assert replica_set.open_bytes == 10
     replica_set.answered("c", ALL_OF_11)
@@ -350,7 +350,7 @@ def test_what_a_peer_lacks_is_known_in_bytes() -> None:
     assert replica_set.lacks_bytes("b", 1) is None  # it is away
     replica_set.answered("b", peer.receiver.open(replica_set.open("b"), peer.writes))
     first, second = replica_set.cut(11, {1: b"four"}), replica_set.cut(12, {1: b"fives", 2: b""})
-    replica_set.is_stored(12)
+    replica_set.note_stored(12)
     assert (replica_set.lacks_bytes("b", 1), replica_set.lacks_bytes("b", 2)) == (9, 0)
     replica_set.answered("b", peer.receiver.receive(first, peer.writes))
     assert replica_set.lacks_bytes("b", 1) == 5
@@ -404,7 +404,7 @@ def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
     apart = replace(ALL_OF_11, lacks={1: START})
     for number in range(11, 31):
         replica_set.cut(number, {1: bytes(10), 2: bytes(10)})
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         replica_set.answered("b", replace(apart, number=number))
         replica_set.answered("c", replace(ALL_OF_11, number=number))
         assert replica_set.open_bytes_of(1) <= 60
@@ -416,11 +416,11 @@ def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
 def test_source_without_a_majority_does_not_stop_its_lane() -> None:
     replica_set, peer = leader_of(1, 2), Peer()
     replica_set.cut(11, {1: b"before the peer came"})
-    replica_set.is_stored(11)
+    replica_set.note_stored(11)
     replica_set.answered("b", peer.receiver.open(replica_set.open("b"), peer.writes))
     for number in (12, 13):
         answer = peer.receiver.receive(replica_set.cut(number, {2: b"", 1: b""}), peer.writes)
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         replica_set.answered("b", answer)
     assert (replica_set.committed, replica_set.committed_of(1), replica_set.committed_of(2)) == (10, 10, 13)
     peer.receiver.receive(replica_set.cut(14, {}), peer.writes)
@@ -451,7 +451,7 @@ def test_left_out_source_is_kept_until_it_has_a_majority() -> None:
         replica_set.open(name)
     for number in range(11, 31):
         replica_set.cut(number, {1: bytes(10), 2: bytes(10)})
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         for name in ("b", "c"):
             replica_set.answered(name, replace(ALL_OF_11, number=number, contradicted=frozenset([1])))
     assert (replica_set.committed_of(1), replica_set.committed_of(2)) == (10, 30)

@@ -43,7 +43,7 @@ class Copies:
         for (_, at), copies in self.entries.items():
             if at <= number:
                 copies.add("a")
-        self.replica_set.is_stored(number)
+        self.replica_set.note_stored(number)
 
     def answer(self, peer: str, steps: int, apart: set[int]) -> None:
         if peer in self.numbers:

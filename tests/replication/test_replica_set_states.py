@@ -108,7 +108,7 @@ def commit_many(replica_set: ReplicaSetLeader, numbers: range) -> list[Frame]:
     frames = []
     for number in numbers:
         frames.append(replica_set.cut(number, {1: bytes(10)}))
-        replica_set.is_stored(number)
+        replica_set.note_stored(number)
         replica_set.answered("c", replace(ALL_OF_11, number=number))
     return frames
 

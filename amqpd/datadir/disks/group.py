@@ -115,7 +115,7 @@ class DiskGroup:
                     if self._lags_long(number, now_s):
                         self.leave(number, reason)
                 elif disks[number].state is not DiskState.SLOW:
-                    self.standings.is_slow(number)
+                    self.standings.mark_slow(number)
                     self.members[number].reason = reason
                     _log.error("disk does not answer", path=str(self.members[number].path), reason=reason)
                     self.changed.notify_all()

@@ -137,7 +137,7 @@ class Repair:
                 else:
                     self._require_no_way_back()
                 self.generation = draw()
-                self._disks.roster.is_new(self._number, self.generation)
+                self._disks.roster.mark_new(self._number, self.generation)
             return self._copy(whole=whole)
         except (StartupError, TimeoutError, JournalInUse, NewerJournalFormat, *FAILED) as error:
             raise NotRepaired(str(error)) from error

@@ -96,7 +96,7 @@ class DiskRoster:
                 self._counter += 1
                 self._put(DiskList(self.list.node, self.version, disks), inside)
 
-    def is_new(self, number: int, generation: str) -> None:
+    def mark_new(self, number: int, generation: str) -> None:
         """What the disk has counts for nothing until it is in the list with this generation. Raises OSError."""
         with self._turn:
             self._write(number, Record(generation, False, self._incarnation, self.list))

@@ -126,12 +126,12 @@ class Standings:
             disk.state = DiskState.IN
         return self._count()
 
-    def is_full(self, number: int) -> None:
+    def mark_full(self, number: int) -> None:
         """It has no space for its next step, and has nothing of that."""
         if self.disks[number].state in (DiskState.IN, DiskState.SLOW):
             self.disks[number].state = DiskState.FULL
 
-    def is_slow(self, number: int) -> None:
+    def mark_slow(self, number: int) -> None:
         """It has not answered for long, and others do not suffice without it."""
         if self.disks[number].state in (DiskState.IN, DiskState.FULL):
             self.disks[number].state = DiskState.SLOW

@@ -222,7 +222,7 @@ class Worker:
         self._disk.release_reserve()
         self._short = True
         with group.changed:
-            group.standings.is_full(member.number)
+            group.standings.mark_full(member.number)
             group.changed.notify_all()
             if group.closing:
                 member.steps.clear()

@@ -36,7 +36,7 @@ class NoEpochCheck(Patched):
     def planted(self) -> Iterator[None]:
         def nothing(receiver: Receiver, source: int, vote: Vote) -> None: ...
 
-        with super().planted(), patch.object(Receiver, "_is_fenced", nothing):
+        with super().planted(), patch.object(Receiver, "_fence", nothing):
             yield
 
 

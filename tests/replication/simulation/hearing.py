@@ -78,11 +78,11 @@ class HeardJournal:
                 counts["voted"] += 1
         return writes
 
-    def is_committed(self, source: int, position: Position) -> None:
+    def note_committed(self, source: int, position: Position) -> None:
         process, tail = self._process, self._tails[source]
         if tail and tail[0].position <= position:
             known = [each for each in tail if each.position <= position]
             self._tails[source] = tail[len(known) :]
             read = process.disk.content
             process.cluster.law.committed(process.name, [(each, read(each.payload)) for each in known])
-        self._journal.is_committed(source, position)
+        self._journal.note_committed(source, position)

@@ -275,7 +275,7 @@ class Process(Shell):
             self._members = dict(incarnations)
         self.there.desired_sets_are(desired_sets)
         for record in records:
-            self.there.record_is(record)
+            self.there.note_record(record)
         if self.name not in incarnations:
             self.clock.after(50, 500, lambda: self.run(lambda: self.cluster.store.renew(self.name, self.incarnation)))
 
