@@ -20,7 +20,7 @@ from amqpd.flow.client_counters import CHANNELS as OPEN
 from amqpd.node.node import Node
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one
-from amqpd_admin.metrics.look import AT_ONCE, Look
+from amqpd_admin.metrics.node_sums import AT_ONCE, NodeSums
 
 CONNECTION, CHANNEL = ("connection",), ("channel",)
 BYTES, SHAPE, CHANNELS = "connection_coarse_metrics", "connection_metrics", "channel_metrics"
@@ -73,13 +73,13 @@ OF_CHANNELS: tuple[OfChannel, ...] = (
 )
 
 
-def totals(node: Node, look: Look) -> Iterator[Part]:
+def totals(node: Node, sums: NodeSums) -> Iterator[Part]:
     """Of all of them together."""
     gauges = (
         ("connection_channels", "Channels of all connections", node.client_counters.count(OPEN)),
-        ("channel_consumers", "Consumers of all channels", look.consumers),
-        ("channel_messages_unacked", "Deliveries that are not acknowledged", look.channels["unacked"]),
-        ("channel_messages_unconfirmed", "Publishes that are not confirmed yet", look.channels["unconfirmed"]),
+        ("channel_consumers", "Consumers of all channels", sums.consumers),
+        ("channel_messages_unacked", "Deliveries that are not acknowledged", sums.channels["unacked"]),
+        ("channel_messages_unconfirmed", "Publishes that are not confirmed yet", sums.channels["unconfirmed"]),
     )
     for name, says, value in gauges:
         yield one(f"rabbitmq_{name}", GAUGE, says, value)

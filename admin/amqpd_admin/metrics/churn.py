@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from amqpd.flow.client_counters import CHANNELS, CONNECTIONS
 from amqpd.node.node import Node
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Part, one
-from amqpd_admin.metrics.look import Look
+from amqpd_admin.metrics.node_sums import NodeSums
 
 
 def totals(node: Node) -> Iterator[Part]:
@@ -23,8 +23,8 @@ def totals(node: Node) -> Iterator[Part]:
     yield one("rabbitmq_queues", GAUGE, "Queues of this node", len(node.queues))
 
 
-def consumers(look: Look) -> Part:
-    return one("rabbitmq_consumers", GAUGE, "Consumers of this node's clients", look.consumers)
+def consumers(sums: NodeSums) -> Part:
+    return one("rabbitmq_consumers", GAUGE, "Consumers of this node's clients", sums.consumers)
 
 
 def churn(node: Node) -> Iterator[Part]:
@@ -43,8 +43,8 @@ def churn(node: Node) -> Iterator[Part]:
         yield one(f"rabbitmq_{name}", COUNTER, says, value)
 
 
-def traffic(look: Look) -> Iterator[Part]:
+def traffic(sums: NodeSums) -> Iterator[Part]:
     """Bytes through all sockets."""
-    came, went = look.connections.bytes_in, look.connections.bytes_out
+    came, went = sums.connections.bytes_in, sums.connections.bytes_out
     yield one("rabbitmq_connection_incoming_bytes", COUNTER, "Bytes received from clients", came)
     yield one("rabbitmq_connection_outgoing_bytes", COUNTER, "Bytes sent to clients", went)

@@ -19,7 +19,7 @@ from amqpd.config import Settings
 from amqpd.management.face import BrokerParts
 from amqpd_admin.metrics import channels, churn, exchanges, messages, node, ours, queues
 from amqpd_admin.metrics.families import Part
-from amqpd_admin.metrics.look import Look, look_at
+from amqpd_admin.metrics.node_sums import NodeSums, sum_up
 
 OURS = "amqpd_"
 RABBITMQ = "rabbitmq_"
@@ -55,31 +55,31 @@ class Broker:
     settings: Settings
     uptime_s: float
 
-    def _common(self, endpoint: str, look: Look) -> Iterable[Part]:
+    def _common(self, endpoint: str, sums: NodeSums) -> Iterable[Part]:
         """Of the node, in both `/metrics` and `/metrics/per-object`."""
         parts, running = self.parts, self.parts.on.node
         yield from node.identity(parts, self.settings, endpoint)
         yield from node.process(parts, self.uptime_s)
         yield from node.alarms(parts)
         yield from churn.totals(running)
-        yield churn.consumers(look)
+        yield churn.consumers(sums)
         yield from churn.churn(running)
-        yield from messages.messages(running, look)
+        yield from messages.messages(running, sums)
         yield ours.kernel()
-        yield from ours.queues(running, look)
+        yield from ours.queues(running, sums)
         yield from ours.broker(running, parts.figures())
 
     async def aggregated(self) -> AsyncIterator[Part]:
         running = self.parts.on.node
-        look = await look_at(running)
-        for part in self._common("aggregated", look):
+        sums = await sum_up(running)
+        for part in self._common("aggregated", sums):
             yield part
-        for part in (*churn.traffic(look), *channels.totals(running, look), *queues.totals(look, SUMMED)):
+        for part in (*churn.traffic(sums), *channels.totals(running, sums), *queues.totals(sums, SUMMED)):
             yield part
 
     async def per_object(self) -> AsyncIterator[Part]:
         running = self.parts.on.node
-        for part in self._common("per-object", await look_at(running)):
+        for part in self._common("per-object", await sum_up(running)):
             yield part
         for part in await queues.each_queue(running, EACH_QUEUE, lambda vhost, name: True, RABBITMQ, OURS):
             yield part

@@ -18,7 +18,7 @@ from amqpd.node.totals import QueueCounts
 from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.facts import Facts
 from amqpd_admin.metrics.families import COUNTER, GAUGE, SUMMARY, Family, Part
-from amqpd_admin.metrics.look import Look
+from amqpd_admin.metrics.node_sums import NodeSums
 
 PROTOCOL = ("amqp091",)
 TYPES = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
@@ -53,9 +53,9 @@ def of_type(kind: str) -> str:
     return TYPES.get(kind, f"rabbit_{kind}_queue")
 
 
-def messages(node: Node, look: Look) -> Iterator[Part]:
+def messages(node: Node, sums: NodeSums) -> Iterator[Part]:
     """All of them."""
-    came, unroutable = look.connections, node.unroutable.totals()
+    came, unroutable = sums.connections, node.unroutable.totals()
     by_protocol = (
         ("messages_received", "Messages received from publishers", came.published),
         ("messages_received_confirm", "Messages received on channels in confirm mode", came.to_confirm),
@@ -63,7 +63,7 @@ def messages(node: Node, look: Look) -> Iterator[Part]:
         (
             "messages_routed",
             "Messages that came into queues, dead letters and delayed ones included",
-            sum(each.accepted - each.recovered for each in look.queues.values()),
+            sum(each.accepted - each.recovered for each in sums.queues.values()),
         ),
         (
             "messages_unroutable_dropped",
@@ -80,22 +80,22 @@ def messages(node: Node, look: Look) -> Iterator[Part]:
         yield Family(f"rabbitmq_global_{name}", COUNTER, says, ("protocol",)), [(PROTOCOL, value)]
     yield (
         Family("rabbitmq_global_publishers", GAUGE, "Connections that have published", ("protocol",)),
-        [(PROTOCOL, look.publishers)],
+        [(PROTOCOL, sums.publishers)],
     )
     yield (
         Family("rabbitmq_global_consumers", GAUGE, "Consumers of queues of this node's clients", ("protocol",)),
-        [(PROTOCOL, look.consumers)],
+        [(PROTOCOL, sums.consumers)],
     )
     yield (
         Family("rabbitmq_message_size_bytes", SUMMARY, "Bodies of messages received from publishers", ("protocol",)),
         [(PROTOCOL, came.published, came.published_bytes)],
     )
-    yield from _by_type(look)
+    yield from _by_type(sums)
 
 
-def _by_type(look: Look) -> Iterator[Part]:
+def _by_type(sums: NodeSums) -> Iterator[Part]:
     labels = ("protocol", "queue_type")
-    known = {kind: look.queues.get(kind, QueueCounts()) for kind in {**TYPES, **look.queues}}
+    known = {kind: sums.queues.get(kind, QueueCounts()) for kind in {**TYPES, **sums.queues}}
     delivered = Family("rabbitmq_global_messages_delivered", COUNTER, "Messages delivered, in any way", labels)
     yield delivered, [((*PROTOCOL, of_type(kind)), of.delivered) for kind, of in known.items()]
     for name, (says, count) in WAYS.items():

@@ -18,8 +18,8 @@ from amqpd.node.totals import QueueCounts
 from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Family, Part, Row, one
-from amqpd_admin.metrics.look import Look
 from amqpd_admin.metrics.messages import of_type
+from amqpd_admin.metrics.node_sums import NodeSums
 
 LAGS = ("transactions", "lag_bytes", "sources_behind")
 BOUNDS = (*(str(bound / 1000) for bound in TIME_IN_QUEUE_MS), "+Inf")
@@ -41,18 +41,18 @@ def buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
     return found
 
 
-def queues(node: Node, look: Look) -> Iterator[Part]:
+def queues(node: Node, sums: NodeSums) -> Iterator[Part]:
     """What happened in all queues, and how they are."""
-    counts = look.all_queues
+    counts = sums.all_queues
     # How long all of them waited together is not counted: there is no sum.
     times = Family(
         "amqpd_time_in_queue_seconds", HISTOGRAM, "How long messages stood in queues until they were delivered"
     )
     yield times, [((), buckets(counts.time_in_queue), None)]
-    yield one("amqpd_oldest_message_age_seconds", GAUGE, "Age of the oldest message of all queues", look.oldest_s)
+    yield one("amqpd_oldest_message_age_seconds", GAUGE, "Age of the oldest message of all queues", sums.oldest_s)
     yield (
         Family("amqpd_messages_left", COUNTER, "Messages that left queues, and why", ("queue_type", "reason")),
-        [((of_type(kind), reason), _left(of, reason)) for kind, of in look.queues.items() for reason in LEFT],
+        [((of_type(kind), reason), _left(of, reason)) for kind, of in sums.queues.items() for reason in LEFT],
     )
     yield one("amqpd_messages_dead_lettered", COUNTER, "Of those, that went to an exchange", counts.dead_lettered)
     yield one("amqpd_messages_refused", COUNTER, "Messages that full queues did not take", counts.refused)
@@ -63,11 +63,11 @@ def queues(node: Node, look: Look) -> Iterator[Part]:
     )
     delayed = sum(store.ready_count for store in node.delayed.values())
     gauges = (
-        ("amqpd_message_bytes_in_memory", "What messages take in memory", look.lengths["memory_bytes"]),
+        ("amqpd_message_bytes_in_memory", "What messages take in memory", sums.lengths["memory_bytes"]),
         ("amqpd_messages_delayed", "Messages that wait for their time", delayed),
         ("amqpd_messages_orphaned", "Messages whose queue nobody knows", node.orphans.messages),
-        ("amqpd_queues_out_of_service", "Queues in which a bug was met", look.lengths["out_of_service"]),
-        ("amqpd_queues_fenced", "Queues of which something is damaged", look.lengths["fenced"]),
+        ("amqpd_queues_out_of_service", "Queues in which a bug was met", sums.lengths["out_of_service"]),
+        ("amqpd_queues_fenced", "Queues of which something is damaged", sums.lengths["fenced"]),
     )
     for name, says, value in gauges:
         yield one(name, GAUGE, says, value)

@@ -25,8 +25,8 @@ from amqpd.queues.port import Statistics
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import QueueRecord
 from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Part, Row, one
-from amqpd_admin.metrics.look import AT_ONCE, Look
 from amqpd_admin.metrics.messages import WAYS, of_type
+from amqpd_admin.metrics.node_sums import AT_ONCE, NodeSums
 from amqpd_admin.metrics.ours import buckets
 
 LABELS = ("vhost", "queue")
@@ -46,21 +46,21 @@ class Of:
 
     family: Family
     value: Callable[[Queue, Statistics, int], float | None]
-    total: Callable[[Look], float] | None = None
+    total: Callable[[NodeSums], float] | None = None
 
 
 def _of(
     name: str,
     says: str,
     value: Callable[[Queue, Statistics, int], float | None],
-    total: Callable[[Look], float] | None = None,
+    total: Callable[[NodeSums], float] | None = None,
     kind: str = GAUGE,
 ) -> Of:
     return Of(Family(name, kind, says, LABELS), value, total)
 
 
 _CONSUMERS = _of(
-    "queue_consumers", "Consumers of queues", lambda q, s, n: s.consumers, lambda look: look.lengths["consumers"]
+    "queue_consumers", "Consumers of queues", lambda q, s, n: s.consumers, lambda sums: sums.lengths["consumers"]
 )
 _DELIVERY_NAMES = {
     "queue_get_ack": "delivered_get_manual_ack",
@@ -75,7 +75,7 @@ _DELIVERY_NAMES = {
 
 def _delivery(name: str, way: str) -> Of:
     says, count = WAYS[way]
-    return _of(name, says, lambda q, s, n: count(q.facts), lambda look: count(look.all_queues), COUNTER)
+    return _of(name, says, lambda q, s, n: count(q.facts), lambda sums: count(sums.all_queues), COUNTER)
 
 
 GROUPS: dict[str, tuple[Of, ...]] = {
@@ -87,13 +87,13 @@ GROUPS: dict[str, tuple[Of, ...]] = {
             "queue_messages_unacked",
             "Messages that consumers have not acknowledged",
             lambda q, s, n: s.unacked,
-            lambda look: look.lengths["unacked"],
+            lambda sums: sums.lengths["unacked"],
         ),
         _of(
             "queue_messages",
             "Messages, ready or not acknowledged",
             lambda q, s, n: s.ready + s.unacked,
-            lambda look: look.lengths["ready"] + look.lengths["unacked"],
+            lambda sums: sums.lengths["ready"] + sums.lengths["unacked"],
         ),
     ),
     CONSUMERS: (_CONSUMERS,),
@@ -107,25 +107,25 @@ GROUPS: dict[str, tuple[Of, ...]] = {
             "queue_process_memory_bytes",
             "What messages take in memory",
             lambda q, s, n: s.memory_bytes,
-            lambda look: look.lengths["memory_bytes"],
+            lambda sums: sums.lengths["memory_bytes"],
         ),
         _of(
             "queue_messages_bytes",
             "Size of messages, ready or not acknowledged",
             lambda q, s, n: s.ready_bytes + s.unacked_bytes,
-            lambda look: look.lengths["ready_bytes"] + look.lengths["unacked_bytes"],
+            lambda sums: sums.lengths["ready_bytes"] + sums.lengths["unacked_bytes"],
         ),
         _of(
             "queue_messages_ready_bytes",
             "Size of ready messages",
             lambda q, s, n: s.ready_bytes,
-            lambda look: look.lengths["ready_bytes"],
+            lambda sums: sums.lengths["ready_bytes"],
         ),
         _of(
             "queue_messages_unacked_bytes",
             "Size of messages that are not acknowledged",
             lambda q, s, n: s.unacked_bytes,
-            lambda look: look.lengths["unacked_bytes"],
+            lambda sums: sums.lengths["unacked_bytes"],
         ),
     ),
     DELIVERY: tuple(_delivery(name, way) for name, way in _DELIVERY_NAMES.items()),
@@ -134,7 +134,7 @@ GROUPS: dict[str, tuple[Of, ...]] = {
             "queue_messages_published",
             "Messages that came into queues",
             lambda q, s, n: q.facts.accepted - q.facts.recovered,
-            lambda look: sum(each.accepted - each.recovered for each in look.queues.values()),
+            lambda sums: sum(each.accepted - each.recovered for each in sums.queues.values()),
             COUNTER,
         ),
     ),
@@ -160,11 +160,11 @@ GROUPS: dict[str, tuple[Of, ...]] = {
 }
 
 
-def totals(look: Look, groups: Sequence[str]) -> Iterator[Part]:
+def totals(sums: NodeSums, groups: Sequence[str]) -> Iterator[Part]:
     """Of all queues together; counters with those of queues that are gone."""
     for each in _distinct(groups):
         if each.total is not None:
-            yield one(f"rabbitmq_{each.family.name}", each.family.kind, each.family.help, each.total(look))
+            yield one(f"rabbitmq_{each.family.name}", each.family.kind, each.family.help, each.total(sums))
 
 
 async def each_queue(

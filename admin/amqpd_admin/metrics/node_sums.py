@@ -1,4 +1,4 @@
-"""One look at everything: connections, channels and queues, added up.
+"""All connections, channels and queues of a node, added up for one scrape.
 
 What comes in: the node. What goes out: sums, with what those counted that are gone.
 Rules: 1. What is gone and what is there are taken down at one moment, and then looked at one by one while the broker
@@ -33,8 +33,8 @@ GAUGES: dict[str, Callable[[Statistics], int]] = {
 """of `Statistics`"""
 
 
-class Look:
-    """The sums of one look at all connections, channels and queues of a node."""
+class NodeSums:
+    """The sums over all connections, channels and queues of a node, at one scrape."""
 
     def __init__(self, node: Node) -> None:
         totals = node.totals
@@ -59,39 +59,39 @@ class Look:
         return found
 
 
-async def look_at(node: Node) -> Look:
-    look = Look(node)
+async def sum_up(node: Node) -> NodeSums:
+    sums = NodeSums(node)
     connections, queues = list(node.connections.values()), list(node.queues.values())
     for at, connection in enumerate(connections, 1):
-        _add_connection(look, connection)
+        _add_connection(sums, connection)
         if at % AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
     for at, queue in enumerate(queues, 1):
-        _add_queue(look, queue, node.now_ms)
+        _add_queue(sums, queue, node.now_ms)
         if at % AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
-    return look
+    return sums
 
 
-def _add_connection(look: Look, connection: ConnectionBase) -> None:
-    look.connections.add(connection)
-    look.publishers += connection.publishing
-    channels = look.channels
+def _add_connection(sums: NodeSums, connection: ConnectionBase) -> None:
+    sums.connections.add(connection)
+    sums.publishers += connection.publishing
+    channels = sums.channels
     for channel in connection.channels.values():
-        look.consumers += len(channel.consumers)
+        sums.consumers += len(channel.consumers)
         channels["unacked"] += channel.unacked.count
         if (confirms := channel.confirms) is not None:
             channels["unconfirmed"] += confirms.published - confirms.told - confirms.refusals
 
 
-def _add_queue(look: Look, queue: Queue, now_ms: int) -> None:
-    look.queues.setdefault(queue.type, QueueCounts()).add(queue.facts)
+def _add_queue(sums: NodeSums, queue: Queue, now_ms: int) -> None:
+    sums.queues.setdefault(queue.type, QueueCounts()).add(queue.facts)
     if queue.is_deleted or queue.is_remote:
         return
     said = queue.statistics(now_ms)
     for name, value in GAUGES.items():
-        look.lengths[name] += value(said)
-    look.lengths["out_of_service"] += queue.crash_reason is not None
-    look.lengths["fenced"] += queue.damage
+        sums.lengths[name] += value(said)
+    sums.lengths["out_of_service"] += queue.crash_reason is not None
+    sums.lengths["fenced"] += queue.damage
     if said.oldest_ms is not None:
-        look.oldest_s = max(look.oldest_s or 0.0, (now_ms - said.oldest_ms) / 1000)
+        sums.oldest_s = max(sums.oldest_s or 0.0, (now_ms - said.oldest_ms) / 1000)
