@@ -31,7 +31,7 @@ from bench.brokers.processes import free_port
 from bench.clock import now
 from bench.crew import ROOT
 from bench.errors import BenchError
-from bench.many_queues import Table, declare, said
+from bench.many_queues import Table, declare, report
 from bench.wire import Wire
 
 ASKED = {
@@ -144,9 +144,9 @@ class Poller:
 def single(table: Table, broker: WithPages, url: str, pid: int, queues: int, connections: int) -> list[Wire]:
     """Times of single requests. The connections that it opened."""
     before = psutil.Process(pid).memory_info().rss
-    said(f"{queues:,} queues are declared")
+    report(f"{queues:,} queues are declared")
     declare([url], [f"q{number:06}" for number in range(queues)], 4, 32)
-    said(f"{connections:,} connections are opened")
+    report(f"{connections:,} connections are opened")
     opened = [Wire(url) for _ in range(connections)]
     memory = psutil.Process(pid).memory_info().rss
     table.add("memory, MB (before)", f"{memory / 1e6:,.0f} ({before / 1e6:,.0f})")

@@ -52,7 +52,7 @@ REST_SECONDS = 15.0
 SAID_EACH = 5_000
 
 
-def said(text: str) -> None:
+def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -104,7 +104,7 @@ def declare(urls: Sequence[str], names: Sequence[str], connections: int, channel
             done = sum(each.done for each in declarers)
             if done >= told + SAID_EACH:
                 told = done
-                said(f"  {done:,} declared, {done / (now() - began):,.0f} a second")
+                report(f"  {done:,} declared, {done / (now() - began):,.0f} a second")
     seconds = now() - began
     for each in declarers:
         each.wire.close()
@@ -138,7 +138,7 @@ class Table:
         self._rows: list[tuple[str, str]] = []
 
     def add(self, what: str, value: str) -> None:
-        said(f"{what}: {value}")
+        report(f"{what}: {value}")
         self._rows.append((what, value))
 
     def __str__(self) -> str:
@@ -209,7 +209,7 @@ class Run:
         self.table.add("declared one by one, a second", f"{rate:,.0f}")
         began = now()
         for name in NAMES:
-            said(f"{len(self._of[name]):,} queues at {name}")
+            report(f"{len(self._of[name]):,} queues at {name}")
             url = self._forwarders.url(name)
             rate = declare([url], self._of[name], self._connections, self._channels)
             self.table.add(
@@ -296,7 +296,7 @@ def main() -> int:
                 rate = of_rabbitmq(options.work_dir)
                 table.add("RabbitMQ: declared one by one, a second", f"{rate:,.0f}")
         except BenchError as error:
-            said(f"bench.many_queues: {error}")
+            report(f"bench.many_queues: {error}")
             went_well = False
     print(table)
     return 0 if went_well else 1

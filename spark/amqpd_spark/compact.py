@@ -58,17 +58,17 @@ def compact(events: DataFrame, folder: str, rows_per_file: int = ROWS_PER_FILE) 
     return Written(sorted(names), rows, files)
 
 
-def tell(spark: SparkSession, log: Log, written: Written, options: Options) -> None:
-    """Beside what was written: which rows it has, and how far it reaches."""
+def write_reach(spark: SparkSession, log: Log, written: Written, options: Options) -> None:
+    """Write beside the files which rows they have, and how far they reach."""
     footers = Footers(spark)
-    compacted.tell(footers, options.output, written.hours, log.inventory.removed_rows)
+    compacted.write_row_counts(footers, options.output, written.hours, log.inventory.removed_rows)
     begun, ended = options.since is None, options.until is None
     reached: dict[str, compacted.Reached] = {}
     if not (begun and ended) and log.inventory.reach:
         of_incarnations = log.events.groupBy("node", "incarnation").agg(F.min("number"), F.max("number"))
         for node, incarnation, first, last in of_incarnations.collect():
             reached.setdefault(node, {})[incarnation] = first, last
-    compacted.tell_edges(footers, options.output, log.inventory.reach, reached, begun, ended)
+    compacted.write_edges(footers, options.output, log.inventory.reach, reached, begun, ended)
 
 
 def whole_hours(options: Options) -> Options:
@@ -102,7 +102,7 @@ def command(options: Options, rows_per_file: int) -> None:
     options = whole_hours(options)
     log = options.log(spark)
     written = compact(log.events, options.output, rows_per_file)
-    tell(spark, log, written, options)
+    write_reach(spark, log, written, options)
     hours = len(written.hours)
     click.echo(f"{hours:,} hours, {written.rows:,} rows, about {written.files:,} files: {options.output}")
     if lost := log.inventory.lost:

@@ -45,8 +45,9 @@ def hour(text: str | None) -> Hour | None:
         return None
 
 
-def tell(footers: Footers, folder: str, hours: Iterable[str], removed: Sequence[Removed]) -> None:
-    """`hours`: as "date=2026-11-22/hour=05", all of them just written."""
+def write_row_counts(footers: Footers, folder: str, hours: Iterable[str], removed: Sequence[Removed]) -> None:
+    """Write how many rows each file of these hours has. `hours`: as "date=2026-11-22/hour=05", all of them just
+    written."""
 
     def one(name: str) -> None:
         place = f"{folder.rstrip('/')}/{name}"
@@ -63,7 +64,7 @@ def tell(footers: Footers, folder: str, hours: Iterable[str], removed: Sequence[
         list(pool.map(one, hours))
 
 
-def tell_edges(
+def write_edges(
     footers: Footers, folder: str, given: Iterable[Edge], written: Mapping[str, Reached], begun: bool, ended: bool
 ) -> None:
     """`given`: of the input. `written`: of each node. `begun`, `ended`: the period has no begin, no end."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from amqpd_spark.books.digest import Digest
 from amqpd_spark.books.queues import Slot
 from amqpd_spark.books.summary import Summary
-from amqpd_spark.books.suspects import OF_ENTRY, said
+from amqpd_spark.books.suspects import OF_ENTRY, suspect_detail
 from amqpd_spark.files import plain
 from amqpd_spark.inventory import Hole, Inventory, Removed
 
@@ -105,7 +105,7 @@ def of_messages(suspects: DataFrame) -> DataFrame:
     """`suspects`: as `suspects.resolved` has them."""
     detail = F.when(F.lit(False), F.lit(""))
     for kind in FAULTS[:-1]:
-        detail = detail.when(F.col("kind") == kind, said(kind))
+        detail = detail.when(F.col("kind") == kind, suspect_detail(kind))
     entry = [F.col(name) for name in OF_ENTRY if name != "time"]
     return _findings(
         suspects.where(F.col("kind").isNotNull())

@@ -56,7 +56,7 @@ def resolved(events: DataFrame, known: Known, outcome: DataFrame, absent: bool) 
     return _with_entries(events, settled(told.drop("publication")))
 
 
-def said(kind: str) -> Column:
+def suspect_detail(kind: str) -> Column:
     """What is wrong, for a person; of a row of `resolved`."""
 
     def event(name: str) -> Column:
