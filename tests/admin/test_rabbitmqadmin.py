@@ -174,6 +174,7 @@ def ours(api: Api, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_program_at_cli_does_the_same(api: Api, tmp_path: Path):
     """With the same words; it needs nothing but Python (`-I -S`)."""
     for line, said in STORY:

@@ -158,6 +158,7 @@ def test_status_and_metrics_count_spans(
         broker.close()
 
 
+@pytest.mark.slow
 def test_a_collector_that_hangs_holds_up_nobody(collector: Collector, tmp_path: Any) -> None:
     """Not messages, not the end, and the log has a line."""
 

@@ -120,6 +120,7 @@ def test_a_queue_of_a_node_that_is_down_waits_for_it(make: Make) -> None:
     assert 'event="classic queues of this node are empty" component=broker queues=1' in broker.log, broker.log
 
 
+@pytest.mark.slow
 def test_the_queues_of_a_forgotten_node_go_to_others_and_its_messages_are_parked(make: Make) -> None:
     cluster = make("abc", up="abc")
     for number in range(4):
@@ -135,6 +136,7 @@ def test_the_queues_of_a_forgotten_node_go_to_others_and_its_messages_are_parked
     assert counts(cluster, "c") == {f"q{number}": 0 for number in range(4)}
 
 
+@pytest.mark.slow
 def test_queues_that_no_node_has_claimed_get_one_and_keep_their_messages(make: Make) -> None:
     """As in a store of before 0.2, where each node had a queue of its own of that name."""
     cluster = make("abc", up="abc")

@@ -46,6 +46,7 @@ def refused(broker: BrokerProcess) -> str:
     return broker.log.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_copy_of_a_node_alone_is_refused_beside_it(tmp_path: Path) -> None:
     original = BrokerProcess(tmp_path / "original")
     copy = BrokerProcess(tmp_path / "copy")
@@ -95,7 +96,7 @@ def publish(broker: BrokerProcess, count: int, queue: str = "q") -> None:
 
 
 @pytest.mark.parametrize(
-    ("disks", "arguments"), [(1, []), (1, ["--accept-loss"]), slow(3, []), slow(3, ["--accept-loss"])]
+    ("disks", "arguments"), [(1, []), slow(1, ["--accept-loss"]), slow(3, []), slow(3, ["--accept-loss"])]
 )
 def test_a_torn_copy_is_first_told_whose_it_is(tmp_path: Path, disks: int, arguments: list[str]) -> None:
     """It was told that messages were lost, and to accept that, which it did before it knew that it is a copy."""

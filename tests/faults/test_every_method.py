@@ -168,7 +168,7 @@ def test_each_argument_of_each_method(attacked: Attacked, state: str) -> None:
     attacked.nothing_noticed()
 
 
-@pytest.mark.parametrize("state", ["confirming", "transaction"])
+@pytest.mark.parametrize("state", slow_but({"confirming"}, ["confirming", "transaction"]))
 def test_publishes_with_odd_headers(attacked: Attacked, state: str) -> None:
     commit = frame.marshal(Tx.Commit(), 1) if state == "transaction" else b""
     for name, exchange, head in every.contents():

@@ -75,6 +75,7 @@ def test_a_store_that_is_full_does_not_keep_the_broker_from_starting(tmp_path: P
         broker.close()
 
 
+@pytest.mark.slow
 def test_a_node_of_a_cluster_does_not_wait_until_they_are_forgotten(tmp_path: Path, etcd: EtcdProcess) -> None:
     environment = {
         "AMQPD_CLUSTER_STORE": f"etcd://{etcd.endpoint}/test",
