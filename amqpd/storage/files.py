@@ -128,11 +128,12 @@ def exposed(path: Path) -> str:
 # sqlite.org/fileformat2.html, 1.3.
 HEADER_BYTES = 100
 FIXED = {
-    18: bytes((2, 2)),  # with a write-ahead log, to write and to read
-    20: bytes((0, 64, 32, 32)),
-    44: (4).to_bytes(4, "big"),  # format of the tables
-    56: (1).to_bytes(4, "big"),  # UTF-8
-    72: bytes(20),
+    # With a write-ahead log, to write and to read; the metadata of a backup, until they are opened, without one.
+    18: (bytes((2, 2)), bytes((1, 1))),
+    20: (bytes((0, 64, 32, 32)),),
+    44: ((4).to_bytes(4, "big"),),  # format of the tables
+    56: ((1).to_bytes(4, "big"),),  # UTF-8
+    72: (bytes(20),),
 }
 VERSIONS_AT, VERSION_MAX = 18, 2
 """to write and to read, a byte each; a larger one to write makes SQLite open the file for reading only"""
@@ -143,7 +144,7 @@ def wrong_format(path: Path) -> str:
     them do not matter, and then it cannot be written. Empty: nothing. Raises OSError."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    wrong = [at for at, octets in FIXED.items() if header[at : at + len(octets)] != octets]
+    wrong = [at for at, allowed in FIXED.items() if not header.startswith(allowed, at)]
     return f"its header is damaged (what it says at byte {wrong[0]} is in no database of amqpd)" if wrong else ""
 
 

@@ -14,6 +14,7 @@ from amqpd.__main__ import run
 from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest, parse, read_manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import RESTORING, data_in, refuse_unfinished, restore
+from amqpd.checking.check import check
 from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import StartupError
 
@@ -41,6 +42,13 @@ def test_a_restored_journal_and_its_metadata_are_as_they_were(
     assert restored.index == ROWS
     assert restored.numbers() == list(range(1, ROWS + 1))
     restored.commit()
+
+
+def test_a_check_finds_nothing_wrong_in_what_was_restored(made: Made, tmp_path: Path) -> None:
+    """Before the first start, when the metadata have no write-ahead log."""
+    target, _ = made
+    restore(target, tmp_path / "new", Progress())
+    assert [each.line for each in check(tmp_path / "new").report.findings if each.severity == "damage"] == []
 
 
 @pytest.mark.parametrize("name", ["journal.db", "metadata.db"])
