@@ -173,7 +173,7 @@ clean: ## remove what was built and cached; never data
 	if [ ! -L $(VENV) ]; then rm -rf $(VENV); fi
 
 $(RUN_STAMP): pyproject.toml constraints.txt scripts/venv.sh
-	@sh scripts/venv.sh $(VENV) build
+	@sh scripts/venv.sh $(VENV) build,etcd
 
 $(DOCS_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) docs

@@ -64,7 +64,7 @@ if [ "$extra" = "[dev]" ]; then pipeline="-e ./spark"; fi
 quietly "$@" --disable-pip-version-check install --quiet -c constraints.txt -e ".$extra" $pipeline ||
     fail "cannot install the requirements (see above): is this machine on a network with a package index?"
 
-# The stamps that the Makefile compares with pyproject.toml and constraints.txt. "dev" holds what running needs.
-touch "$venv/.installed-run"
+# The stamps that the Makefile compares with pyproject.toml and constraints.txt. "dev" holds what running needs, and
+# "docs" does not: neither compiler nor etcd's client.
+if [ "$extra" = "[docs]" ]; then touch "$venv/.installed-docs"; else touch "$venv/.installed-run"; fi
 if [ "$extra" = "[dev]" ]; then touch "$venv/.installed-dev"; fi
-if [ "$extra" = "[docs]" ]; then touch "$venv/.installed-docs"; fi

@@ -397,3 +397,35 @@ def test_a_machine_that_lacks_something_is_told_in_one_sentence(
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "new-venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "extras"), [("run", {"build"}), ("cluster", {"build", "etcd"}), ("site", {"docs"})]
+)
+def test_a_target_installs_what_it_needs_and_not_only_what_developers_have(
+    target: str, extras: set[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["make", "-n", target, f"VENV={tmp_path / 'venv'}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    [installed] = re.findall(r"venv\.sh \S+ (\S+)", done.stdout)
+    assert set(installed.split(",")) >= extras
+
+
+@pytest.mark.parametrize(
+    ("extra", "stamps"),
+    [
+        ("docs", {".installed-docs"}),
+        ("build,etcd", {".installed-run"}),
+        ("dev", {".installed-run", ".installed-dev"}),
+    ],
+)
+def test_an_environment_for_the_documents_is_not_taken_for_one_that_runs_the_broker(
+    extra: str, stamps: set[str], tmp_path: Path
+) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")  # installs nothing
+    python.chmod(0o755)
+    subprocess.run(["sh", ROOT / "scripts" / "venv.sh", "venv", extra], cwd=tmp_path, check=True, capture_output=True)
+    assert {each.name for each in (tmp_path / "venv").glob(".installed-*")} == stamps
