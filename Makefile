@@ -41,7 +41,7 @@ help: ## list the targets
 run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)
 
-cluster: build ## run three nodes and etcd on this machine until Ctrl-C (ARGS: python scripts/cluster.py --help)
+cluster: build ## run three nodes and etcd on this machine until Ctrl-C (ARGS: its own; ARGS=--help lists them)
 	@exec $(PY) scripts/cluster.py $(ARGS)
 
 build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler (run, test and bench do it)

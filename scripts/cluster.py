@@ -1,8 +1,8 @@
-"""A cluster on this machine: three forwarders and etcd, until Ctrl-C.
+"""A cluster on this machine: three nodes and etcd, until Ctrl-C.
 
-What comes in: the first port, how many forwarders. What goes out: a line for each step, addresses, an example.
+What comes in: the first port, how many nodes. What goes out: a line for each step, addresses, an example.
 Rules: 1. Everything runs on loopback, with data in a directory of its own that is removed at the end, if none is
-given. 2. A forwarder that ends is said to have ended and started again, as a supervisor would: kill one, and look.
+given. 2. A node that ends is said to have ended and started again, as a supervisor would: kill one, and look.
 Not here: how a cluster of real machines is set up (docs/clustering.md).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -27,7 +28,7 @@ from bench.brokers.etcd import etcd_command, etcd_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = "abcdefg"
-FORWARDERS_MAX = len(NAMES)
+NODES_MAX = len(NAMES)
 PORT_MAX = 65_535
 START_S = 60.0
 AGAIN_S = 3.0
@@ -39,9 +40,12 @@ EXAMPLE = """
         channel.confirm_delivery()
         channel.queue_declare("orders", durable=True, arguments={{"x-queue-type": "quorum"}})
         for number in range(10):
-            channel.basic_publish("", "orders", b"order %d" % number)  # returns when most of the forwarders have it
+            channel.basic_publish("", "orders", b"order %d" % number)  # returns when most of the nodes have it
         print(channel.basic_get("orders", auto_ack=True)[2])
 """
+COMMANDS = """\
+    .venv/bin/amqpd cluster status
+    .venv/bin/amqpd quorum status orders"""
 
 
 def say(text: str) -> None:
@@ -49,12 +53,12 @@ def say(text: str) -> None:
 
 
 class Cluster:
-    def __init__(self, directory: Path, first_port: int, first_http_port: int, forwarders: int) -> None:
+    def __init__(self, directory: Path, first_port: int, first_http_port: int, nodes: int) -> None:
         self.directory = directory
-        self.names = NAMES[:forwarders]
+        self.names = NAMES[:nodes]
         self.ports = {name: first_port + at for at, name in enumerate(self.names)}
         self.http_ports = {name: first_http_port + at for at, name in enumerate(self.names)}
-        self.links = dict(zip(self.names, free_ports(forwarders), strict=True))
+        self.links = dict(zip(self.names, free_ports(nodes), strict=True))
         self.etcd_port, self.etcd_peer_port = free_ports(2)
 
     def url(self, name: str) -> str:
@@ -77,6 +81,12 @@ class Cluster:
             "AMQPD_FAST_TAKEOVER": "true",
         }
 
+    def exports(self, name: str) -> str:
+        """What commands have to know: which cluster, and which of its nodes is asked."""
+        settings = self.settings(name)
+        names = ("AMQPD_CLUSTER_STORE", "AMQPD_DATA_DIR")
+        return f"    export {' '.join(f'{each}={shlex.quote(settings[each])}' for each in names)}\n" + COMMANDS
+
     async def run(self) -> None:
         program = shutil.which("etcd")
         if program is None:
@@ -90,9 +100,10 @@ class Cluster:
             await self._etcd_serves()
             say(f"etcd serves at 127.0.0.1:{self.etcd_port}")
             for name in self.names:
-                await nursery.start(self._forwarder, name)
+                await nursery.start(self._node, name)
             say(f"\nThe cluster runs; Ctrl-C ends it. Try this:\n{EXAMPLE.format(url=self.url(self.names[0]))}")
-            say("Then kill the forwarder that has the queue, and ask the others for it.\n")
+            say(f"Look at it in another terminal:\n\n{self.exports(self.names[0])}\n")
+            say("Then kill the node that has the queue, and ask the others for it.\n")
 
     def _end_with_signals(self, nursery: trio.Nursery) -> None:
         """A second Ctrl-C does not end this process before the others have ended."""
@@ -122,7 +133,7 @@ class Cluster:
             while not await trio.to_thread.run_sync(ask):  # noqa: ASYNC110 - nobody tells of it
                 await trio.sleep(0.1)
 
-    async def _forwarder(self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _node(self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started again each time that it ends."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("AMQPD_")}
         environment |= self.settings(name) | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'admin'}"}
@@ -187,17 +198,17 @@ def refuse_taken(port: int) -> None:
 
 
 def port_number(text: str) -> int:
-    """With those of all forwarders behind it."""
+    """With those of all nodes behind it."""
     number = int(text)
-    if not 1 <= number <= PORT_MAX - FORWARDERS_MAX + 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {PORT_MAX - FORWARDERS_MAX + 1}")
+    if not 1 <= number <= PORT_MAX - NODES_MAX + 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {PORT_MAX - NODES_MAX + 1}")
     return number
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
-        "--port", type=port_number, default=5672, help="of the first forwarder; the others' follow it (5672)"
+        "--port", type=port_number, default=5672, help="of the first node; the others' follow it (5672)"
     )
     parser.add_argument(
         "--http-port",
@@ -205,9 +216,7 @@ def main() -> None:
         default=15672,
         help="of the first one's pages and API; as with --port (15672)",
     )
-    parser.add_argument(
-        "--forwarders", type=int, default=3, choices=range(1, FORWARDERS_MAX + 1), help="how many (3)"
-    )
+    parser.add_argument("--nodes", type=int, default=3, choices=range(1, NODES_MAX + 1), help="how many (3)")
     parser.add_argument("--directory", type=Path, help="where to keep data and logs; without it they are removed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="amqpd-cluster-") as temporary:
@@ -215,7 +224,7 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         failures: list[BaseException] = []
         try:
-            trio.run(Cluster(directory, given.port, given.http_port, given.forwarders).run)
+            trio.run(Cluster(directory, given.port, given.http_port, given.nodes).run)
         except* SystemExit as group:
             failures = [*group.exceptions]
         while failures and isinstance(failures[0], BaseExceptionGroup):
