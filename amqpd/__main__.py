@@ -122,10 +122,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  amqpd serve                                          a broker on this machine
-  amqpd user add alice                                 asks for a password
-  amqpd permission set / alice '.*' '.*' '.*'           what she may do
-  amqpd --data-dir ./data user list                    of another broker
+  amqpd serve                                   a broker on this machine
+  amqpd user add alice                          asks for a password
+  amqpd permission set / alice '.*' '.*' '.*'   what she may do
+  amqpd --data-dir ./data user list             of another broker
 
 Most commands work on a running broker and on a stopped one; connections, alarms and what is
 in queues need one that runs. They find it by its data directory, which is the same setting

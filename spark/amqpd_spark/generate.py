@@ -146,7 +146,9 @@ def command(
     spark = Options("generate", (), output, master, memory, conf).session()
     plan = Plan(hours=days * 24 + hours or 24.0, **given)  # type: ignore[arg-type]
     said = write(spark, plan, output, plant)
-    click.echo(f"{plan.per_incarnation * plan.incarnations:,} stretches in {plan.incarnations} lives: {output}")
+    click.echo(
+        f"{plan.per_incarnation * plan.incarnations:,} stretches in {plan.incarnations} incarnations: {output}"
+    )
     for sentence in said:
         click.echo(f"planted {sentence}")
 
