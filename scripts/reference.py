@@ -92,7 +92,9 @@ def _help(text: str | None) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_<>\[\]#])", r"\\\1", text)
+    """As it is typed; what stands between backticks is code."""
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(each if at % 2 else re.sub(r"([\\`*_<>\[\]#])", r"\\\1", each) for at, each in enumerate(parts))
 
 
 def _bar(text: str) -> str:

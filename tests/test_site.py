@@ -50,6 +50,7 @@ def test_the_reference_has_every_command_with_its_options() -> None:
     assert headings == expected
     assert set(re.findall(r"\]\(commands/([\w-]+)\.md\)", commands_index())) == set(commands())
     assert "| `--only [empty\\|backlog\\|unused\\|used]` |" in commands()["queue"]
+    assert "`/` is there from the beginning" in commands()["vhost"], "code is code, without backslashes"
 
 
 def test_the_reference_has_every_setting_with_its_variable() -> None:
