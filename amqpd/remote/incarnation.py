@@ -1,0 +1,114 @@
+"""What a leader has of one incarnation of an edge: its mark, what is decided of it, its session and subscriptions.
+
+What comes in: how far its operations are done, and in which entry of the log; how far the log is committed. What goes
+out: what to tell it as decided; what the log has to have of it.
+Rules (of docs/decisions/remote-protocol.md): 1. One mark; it only grows (rule 1). 2. An operation is decided when the
+entry that has its effect is committed; one that wrote nothing, when all that is in front of it is (rule 3). 3.
+Outcomes are kept until the edge has heard them, and told with Decided, never before (rule 2).
+Not here: what operations do (`leader.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Outcome, Sender
+from amqpd.remote.source import Marked, Member
+from amqpd.remote.subscriber import RemoteSubscriber
+
+
+class RemoteIncarnation:
+    """The ledger of one incarnation of an edge at its leader."""
+
+    def __init__(self, member: Member, out: list[tuple[Sender, FromLeader]], now_ms: float) -> None:
+        """`out`: where messages to all edges gather."""
+        self.member = member
+        self.session = 0
+        """the highest that has attached; one that comes late is ignored (rule 1)"""
+        self.attached = False
+        self.detached_ms = now_ms
+        """since when, while it is not attached"""
+        self.mark = self.decided = 0
+        self.subscribers: dict[int, RemoteSubscriber] = {}
+        self.inbox: deque[FromEdge] = deque()
+        """of the session: more than one only while the first has to wait for the end of a claim wait"""
+        self.questions: list[CountMessages] = []
+        self._out = out
+        self._undecided: deque[tuple[int, int]] = deque()
+        """(position in the log, mark): when that is committed, this mark is decided"""
+        self._outcomes: list[Outcome] = []
+        """not heard by the edge, in order"""
+        self._noted = 0
+        """those of operations up to this one are in the log, or in the entry that gathers"""
+        self._told = 0
+        """those of operations up to this one were told in this session"""
+
+    @property
+    def sender(self) -> Sender:
+        return Sender(*self.member, self.session)
+
+    def send(self, message: FromLeader) -> None:
+        """Into its session; without one it is told what matters with the next Attached."""
+        if self.attached:
+            self._out.append((self.sender, message))
+
+    def begin(self, mark: int, outcomes: Iterable[Outcome], position: int) -> None:
+        """What a new leader has of it: decided when this position of the log is committed."""
+        self.mark = self._noted = mark
+        self._outcomes = list(outcomes)
+        self._undecided.append((position, mark))
+
+    def attach(self, session: int, decided: int) -> None:
+        """A session begins. What the edge knows to be decided wrote nothing, if it is above the mark (rule 1)."""
+        self.session, self.attached = session, True
+        self.inbox.clear()
+        self.questions = []
+        self._told = decided
+        self.hear(decided)
+        if decided > self.mark:
+            self.mark = decided
+        self.decided = max(self.decided, decided)
+
+    def detach(self, now_ms: float) -> None:
+        self.attached, self.detached_ms = False, now_ms
+        self.inbox.clear()
+        self.questions = []
+        for subscriber in self.subscribers.values():
+            subscriber.attached = False
+
+    def hear(self, decided: int) -> None:
+        """The edge has heard of all outcomes up to this operation."""
+        if self._outcomes and self._outcomes[0].number <= decided:
+            self._outcomes = [each for each in self._outcomes if each.number > decided]
+
+    def done(self, number: int, outcomes: list[Outcome]) -> None:
+        """Its next operation is done; what is to be told of it."""
+        self.mark = number
+        self._outcomes += outcomes
+
+    def gathered(self, position: int) -> None:
+        """What was done up to the mark is committed when this position of the log is."""
+        if self._undecided and self._undecided[-1][0] == position:
+            self._undecided.pop()
+        self._undecided.append((position, self.mark))
+
+    def record(self, heard: int) -> Marked:
+        """What the entry has that has the effects up to the mark."""
+        fresh = tuple([each for each in self._outcomes if each.number > self._noted])
+        self._noted = self.mark
+        return Marked(*self.member, self.mark, heard, fresh)
+
+    def committed(self, position: int) -> None:
+        """The log is, up to there."""
+        before = self.decided
+        while self._undecided and self._undecided[0][0] <= position:
+            self.decided = max(self.decided, self._undecided.popleft()[1])
+        if self.decided > before:
+            self.tell()
+
+    def tell(self) -> None:
+        """What is decided, with the outcomes that the session has not heard."""
+        outcomes = [each for each in self._outcomes if self._told < each.number <= self.decided]
+        self._told = max(self._told, self.decided)
+        self.send(Decided(self.decided, tuple(outcomes)))

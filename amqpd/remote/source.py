@@ -1,0 +1,194 @@
+"""What the leader's end needs of what it leads: a log, queues, and what the log says when a leader begins.
+
+What comes in: nothing. What goes out: interfaces, and the records of the log that are of remote queues.
+Rules: 1. What is done between two calls of the leader's end gathers in one entry of the log: so a mark and its
+effects are committed together, or neither is (rule 2 of docs/decisions/remote-protocol.md). 2. A queue is asked as
+`QueuePort` and `LeaderQueue` are; what it has to be able to do beside that, it does by `hold` and `give_back`. 3. The
+state of a new leader is made of committed and uncommitted entries alike: all of the log that it won with.
+Not here: the log itself (`amqpd.journal`), who leads (`amqpd.cluster`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pamqp.exceptions import AMQPSoftError
+
+from amqpd.kernel import Run
+from amqpd.queues.consumer import Subscriber
+from amqpd.queues.port import Getter
+from amqpd.remote.held import Range
+from amqpd.remote.messages import Outcome
+
+Member = tuple[str, int]
+"""forwarder, and its incarnation at this source"""
+
+
+class Marked(NamedTuple):
+    """Record of the log: all operations of this incarnation up to `mark` are done (rules 1, 2)."""
+
+    forwarder: str
+    incarnation: int
+    mark: int
+    heard: int
+    """the edge has heard the outcomes of operations up to this one: they may be forgotten"""
+    outcomes: tuple[Outcome, ...]
+    """what is new of them"""
+
+
+class IncarnationEnded(NamedTuple):
+    """Record of the log: this incarnation of the forwarder, and all before it, have ended at this source (rule 8)."""
+
+    forwarder: str
+    incarnation: int
+
+
+Record = Marked | IncarnationEnded
+
+
+@dataclass(slots=True)
+class Mark:
+    """What the log has of one living incarnation."""
+
+    mark: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Marks:
+    """What the log has of all edges of a source: what a new leader begins with."""
+
+    marks: dict[Member, Mark] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    """forwarder -> its last incarnation that has ended"""
+
+    def apply(self, record: Record) -> None:
+        """The next record of the log."""
+        member = record.forwarder, record.incarnation
+        if isinstance(record, IncarnationEnded):
+            self.ended[record.forwarder] = max(record.incarnation, self.ended.get(record.forwarder, 0))
+            for each in [each for each in self.marks if each[0] == member[0] and each[1] <= member[1]]:
+                del self.marks[each]
+            return
+        mark = self.marks.setdefault(member, Mark())
+        mark.mark = record.mark
+        mark.outcomes = [each for each in (*mark.outcomes, *record.outcomes) if each.number > record.heard]
+
+
+class SourceLog(ABC):
+    """The log of a source, as its leader appends to it."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """When the entry with this number is committed, everything is that was handed in until now."""
+
+    @abstractmethod
+    def note(self, record: Record) -> None:
+        """It will be in the entry that gathers now."""
+
+
+class LedQueue(ABC):
+    """A queue, as the leader's end serves remote clients from it. Messages are named by sequence numbers."""
+
+    @abstractmethod
+    def capacity(self, run: Run) -> int:
+        """How many of the run's messages may come in now (`QueuePort.capacity`)."""
+
+    @abstractmethod
+    def publish(self, run: Run, redelivered: bool) -> None:
+        """All of the run comes in; `redelivered`: it may have been here, and delivered, before (rule 5)."""
+
+    @abstractmethod
+    def settle(self, first: int, last: int) -> None:
+        """Acknowledged, by who holds them."""
+
+    @abstractmethod
+    def reject(self, first: int, last: int) -> None:
+        """Not to be requeued."""
+
+    @abstractmethod
+    def requeue(self, first: int, last: int) -> None:
+        """Ready again in their places, redelivered, and counted as delivered (rule 26)."""
+
+    @abstractmethod
+    def give_back(self, first: int, last: int) -> None:
+        """As `requeue`, not counted: no client has seen them; one behind them may have gone out (rule 16)."""
+
+    @abstractmethod
+    def hold(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Those of the messages that are ready are somebody's from now on, as if they had been delivered: (first,
+        last) of what there was (rule 16)."""
+
+    @abstractmethod
+    def purge(self) -> int:
+        """All that is ready leaves: how many."""
+
+    @property
+    @abstractmethod
+    def ready_count(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def consumer_count(self) -> int: ...
+
+    @abstractmethod
+    def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
+        """See `QueuePort.consume`."""
+
+    @abstractmethod
+    def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
+        """See `QueuePort.cancel`."""
+
+    @abstractmethod
+    def credited(self, consumer: Subscriber) -> None:
+        """It was found without credit, and may have some now."""
+
+    @abstractmethod
+    def get(self, no_ack: bool, answer: Getter) -> None:
+        """See `QueuePort.get`."""
+
+    @abstractmethod
+    def redelivered(self) -> list[tuple[int, int]]:
+        """(first, last) of those that were delivered before, or may have been: what a hand-over passes (rule 19)."""
+
+    @abstractmethod
+    def mark_redelivered(self, first: int, last: int) -> None:
+        """These may have been delivered before."""
+
+
+class HandedSubscription(NamedTuple):
+    """A subscription, as one leader passes it to the next."""
+
+    number: int
+    queue: int
+    is_get: bool
+    held: tuple[Range, ...]
+    giving: tuple[Range, ...]
+    """what it holds by claims that give way"""
+
+
+class HandedIncarnation(NamedTuple):
+    """What one leader passes of an edge to the next: what is not in the log."""
+
+    member: Member
+    mark: int
+    session: int
+    subscriptions: tuple[HandedSubscription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What one leader passes to the next beside the log (rule 19). It is of the log as it was then: after any other
+    entry it is void, and the hand-over is a take-over."""
+
+    position: int
+    incarnations: tuple[HandedIncarnation, ...]
+    waits_for: frozenset[str]
+    """forwarders that have not attached yet since the take-over before"""
+    wait_ends_ms: float
+    redelivered: dict[int, tuple[tuple[int, int], ...]]
+    """queue -> ranges of messages that were delivered before"""
