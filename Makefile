@@ -33,7 +33,7 @@ DEV_STAMP = $(VENV)/.installed-dev
 DOCS_STAMP = $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format site bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade rolling-restart sanitize clean
+.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format site bench perf-test conformance client-suites cost stall-search simulate simulate-remote stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade rolling-restart sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -121,6 +121,9 @@ stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look
 
 simulate: $(DEV_STAMP) ## run forwarders in simulated clusters with faults, from seeds, on all cores (SEEDS, FIRST, DISK=sqlite)
 	AMQPD_KERNEL=python $(PY) -m tests.replication.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --disk $(or $(DISK),memory) $(ARGS)
+
+simulate-remote: $(DEV_STAMP) ## run both ends of remote queues with faults, from seeds (SEEDS, 1,000; FIRST)
+	AMQPD_KERNEL=python $(PY) -m tests.remote.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(ARGS)
 
 stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
 	$(PY) -m tests.stalls.measure $(ARGS)
