@@ -220,7 +220,7 @@ class JournalBuffer:
     @property
     def full(self) -> bool:
         """All publishers wait, see `full_because`."""
-        return self.gathered_bytes > FULL_BYTES or self.overfull or (bool(self.led_sources) and self._short())
+        return self.full_because is not None
 
     @property
     def full_because(self) -> FullBecause | None:
@@ -229,10 +229,8 @@ class JournalBuffer:
             return "disk"
         if self.overfull:
             return "majorities"
-        return "numbers" if self._short() else None
-
-    def _short(self) -> bool:
-        return any(led.numbers.short for led in self.led_sources.values())
+        short = self.led_sources and any(led.numbers.short for led in self.led_sources.values())
+        return "numbers" if short else None
 
     def append(self, queue_id: int, segment: PendingRow) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
