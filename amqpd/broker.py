@@ -34,7 +34,6 @@ from amqpd.datadir.disk_reason import disk_reason
 from amqpd.datadir.only_one import claimed
 from amqpd.datadir.opening import opened
 from amqpd.errors import NodeFailure
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.schema import INCARNATION, SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
@@ -185,7 +184,6 @@ class Broker:
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
         self._logins = Logins(self._topology, settings.loopback_users, patience_s)
         self._services = BrokerServices(self._logins)
-        self._board = AlarmBoard(self._alarm_changed)
         self._connection_numbers = itertools.count(1)
 
     async def recover(self) -> None:
@@ -314,7 +312,7 @@ class Broker:
             self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing
         )
         self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.run_effects)
-        on = Running(self.node, self.pump.run_effects, self._board)
+        on = Running(self.node, self.pump.run_effects)
         peers = peer_rows(self._cluster)
         commands = all_commands(
             on,
@@ -492,7 +490,8 @@ class Broker:
         self.pump.run_effects()
 
     def _alarm(self, kind: str, on: bool, source: str = "watch") -> None:
-        self._board.put(kind, source, on, time.time())
+        if self.node.alarms.put(kind, source, on, time.time()):
+            self.pump.run_effects()
 
     def _audit_full(self, full: bool) -> None:
         """The audit log cannot be written, and publishers are to wait for it."""
@@ -504,10 +503,6 @@ class Broker:
     def _connection_left(self, connection: ConnectionBase) -> None:
         self.node.acts.closed(connection)
         self._audit.counts.left(connection)
-
-    def _alarm_changed(self, kind: str, on: bool) -> None:
-        self.node.alarms.set(kind, on)
-        self.pump.run_effects()
 
     # Commands of the control socket
 

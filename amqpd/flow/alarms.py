@@ -17,30 +17,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-
-class Alarms:
-    """The kinds of alarms that are on at one node."""
-
-    def __init__(self, cleared: Callable[[], None], told: Callable[[str, bool], None]) -> None:
-        """`cleared` is called when none is on any more, `told` of each that begins (True) or ends."""
-        self.kinds: set[str] = set()
-        """memory, disk, or an operator's; asked before every publish"""
-        self._cleared = cleared
-        self._told = told
-
-    def set(self, kind: str, on: bool) -> None:
-        """It is short, or no longer."""
-        if on == (kind in self.kinds):
-            return
-        self._told(kind, on)
-        if on:
-            self.kinds.add(kind)
-        else:
-            self.kinds.discard(kind)
-            if not self.kinds:
-                self._cleared()
-
-
 OPERATOR = "operator"
 # "low on " and, joined by " & ": memory, disk and these, is less than 255 bytes.
 NAME_BYTES_MAX = 32
@@ -62,28 +38,40 @@ class Alarm(NamedTuple):
     """POSIX time"""
 
 
-class AlarmBoard:
-    """Keeps what each source said, and tells when a kind of alarm begins and ends."""
+class Alarms:
+    """The alarms that are on at one node, each with the sources that say so."""
 
-    def __init__(self, on_change: Callable[[str, bool], None]) -> None:
-        self._on_change = on_change
+    def __init__(self, cleared: Callable[[], None], told: Callable[[str, bool], None]) -> None:
+        """`cleared` is called when none is on any more, `told` of each kind that begins (True) or ends."""
+        self.kinds: set[str] = set()
+        """memory, disk, or an operator's; asked before every publish"""
+        self._cleared = cleared
+        self._told = told
         self._since: dict[tuple[str, str], float] = {}
 
     @property
-    def alarms(self) -> list[Alarm]:
+    def by_source(self) -> list[Alarm]:
         """Sorted by kind and source."""
         return [Alarm(kind, source, since) for (kind, source), since in sorted(self._since.items())]
 
-    def put(self, kind: str, source: str, on: bool, now: float) -> None:
-        """The source says that the kind is short, or that it is no longer. `now` is POSIX time."""
-        before = self._is_on(kind)
+    def put(self, kind: str, source: str, on: bool, now: float) -> bool:
+        """The source says that the kind is short, or that it is no longer: whether the kind begins or ends with that.
+        `now` is POSIX time."""
         if on:
             self._since.setdefault((kind, source), now)
         else:
             self._since.pop((kind, source), None)
-        after = self._is_on(kind)
-        if before != after:
-            self._on_change(kind, after)
+        is_on = any(known == kind for known, _ in self._since)
+        if is_on == (kind in self.kinds):
+            return False
+        self._told(kind, is_on)
+        if is_on:
+            self.kinds.add(kind)
+        else:
+            self.kinds.discard(kind)
+            if not self.kinds:
+                self._cleared()
+        return True
 
     def set_by_operator(self, kind: str, now: float) -> bool:
         """Whether it is new. Raises RefusedAlarm."""
@@ -104,6 +92,3 @@ class AlarmBoard:
         was_set = (kind, OPERATOR) in self._since
         self.put(kind, OPERATOR, False, 0)
         return was_set
-
-    def _is_on(self, kind: str) -> bool:
-        return any(known == kind for known, _ in self._since)

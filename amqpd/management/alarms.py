@@ -46,12 +46,12 @@ class Cleared(TypedDict):
 
 def kinds(on: Running) -> list[str]:
     """The names of the alarms that are on, those of operators and of the audit log included."""
-    return sorted({each.kind for each in on.board.alarms})
+    return sorted(on.node.alarms.kinds)
 
 
 def listed(on: Running) -> list[AlarmRow]:
     """By name and source."""
-    return rows(on.board.alarms)
+    return rows(on.node.alarms.by_source)
 
 
 def rows(on: Sequence[Alarm]) -> list[AlarmRow]:
@@ -62,7 +62,7 @@ def rows(on: Sequence[Alarm]) -> list[AlarmRow]:
 def put(on: Running, by: Operator, kind: str) -> bool:
     """Whether it is new. Raises BadArgument."""
     try:
-        new = on.board.set_by_operator(kind, time.time())
+        new = on.node.alarms.set_by_operator(kind, time.time())
     except RefusedAlarm as error:
         raise BadArgument(str(error)) from None
     if new:
@@ -73,11 +73,11 @@ def put(on: Running, by: Operator, kind: str) -> bool:
 
 def clear(on: Running, by: Operator, kind: str) -> Cleared:
     """What nobody set is no error."""
-    was_set = on.board.clear_by_operator(kind)
+    was_set = on.node.alarms.clear_by_operator(kind)
     if was_set:
         log.info("alarm cleared by an operator", alarm=kind, **by.log_fields)
         on.run_effects()
-    still_on = sorted(alarm.source for alarm in on.board.alarms if alarm.kind == kind)
+    still_on = sorted(alarm.source for alarm in on.node.alarms.by_source if alarm.kind == kind)
     return {"was_set": was_set, "still_on": still_on}
 
 

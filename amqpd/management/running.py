@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from amqpd.faults import ENDS_NODE
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.lane import Lanes
 from amqpd.management.errors import NotFound, Unavailable
 from amqpd.node.node import Node
@@ -34,7 +33,6 @@ class Running:
     node: Node
     run_effects: Callable[[], None]
     """to be called after anything that acted on the node"""
-    board: AlarmBoard
 
     def vhost(self, name: str) -> VhostTopology:
         """The topology of a virtual host. Raises NotFound."""

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.flow.client_counters import CHANNELS, CONNECTIONS, USER
 from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.control.answers import Commands
@@ -200,7 +199,7 @@ async def inside(view: ClusterState | None = None, peers: PeerRows | None = None
         broker = await started(space, ONE, nursery)
         told = Told()
         broker.node.acts = Acts(told)  # type: ignore[arg-type]
-        on = Running(broker.node, broker.tick, AlarmBoard(broker.node.alarms.set))
+        on = Running(broker.node, broker.tick)
         metadata = LiveMetadata(on, broker.store, broker.sync)
         tags = {"guest": "administrator", **{user: tag for tag, user in USERS.items()}}
 

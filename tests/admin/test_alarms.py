@@ -35,7 +35,7 @@ async def got(api: Inside, path: str, user: str = "guest") -> Any:
 @pytest.mark.parametrize("kind", ["maintenance", "audit", "memory", "disk"])
 async def test_each_way_out_says_that_an_alarm_is_on(kind: str) -> None:
     async with inside() as api:
-        api.on.board.put(kind, "audit log" if kind == "audit" else OPERATOR, True, 1_800_000_000.25)
+        api.on.node.alarms.put(kind, "audit log" if kind == "audit" else OPERATOR, True, 1_800_000_000.25)
         [alarm] = (await got(api, "/overview"))["alarms"]
         assert (alarm["node"], alarm["name"], alarm["since_ms"]) == ("one@x", kind, 1_800_000_000_250)
         assert alarm["clearable"] == (kind != "audit")
@@ -50,7 +50,7 @@ async def test_each_way_out_says_that_an_alarm_is_on(kind: str) -> None:
         parts: Any = SimpleNamespace(on=api.on)
         assert (kind,) in [labels for _, rows in metrics.alarms(parts) for labels, value in rows if value]
         assert (await got(api, "/amqpd/why/alarms"))["why"][0].startswith(f"the {kind} alarm is on since")
-        api.on.board.put(kind, "audit log" if kind == "audit" else OPERATOR, False, 0)
+        api.on.node.alarms.put(kind, "audit log" if kind == "audit" else OPERATOR, False, 0)
         assert (await got(api, "/overview"))["alarms"] == []
         for path in EVERYWHERE:
             assert (await api.ask("GET", path)).status == 200, path
@@ -99,13 +99,13 @@ async def test_of_a_node_that_tells_the_names_only_these_are_shown(rows: Any) ->
 async def test_an_administrator_ends_what_an_operator_has_set() -> None:
     async with inside() as api:
         alarms.put(api.on, Operator(), "disk")
-        api.on.board.put("disk", "watch", True, 1.0)
+        api.on.node.alarms.put("disk", "watch", True, 1.0)
         for user in ("watcher", "clerk"):
             assert (await api.ask("DELETE", "/amqpd/alarms/one%40x/disk", user=user)).status == 401
-        assert len(api.on.board.alarms) == 2
+        assert len(api.on.node.alarms.by_source) == 2
         answer = await api.ask("DELETE", "/amqpd/alarms/one%40x/disk", user="boss")
         assert answer.json() == {"was_set": True, "still_on": ["watch"]}
-        assert [each.source for each in api.on.board.alarms] == ["watch"]
+        assert [each.source for each in api.on.node.alarms.by_source] == ["watch"]
         assert (await api.ask("DELETE", "/amqpd/alarms/one%40x/disk")).json()["was_set"] is False
         assert (await api.ask("DELETE", "/amqpd/alarms/two%40x/disk")).status == 404
 

@@ -15,7 +15,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 import amqpd
-from amqpd.flow.alarms import AlarmBoard
+from amqpd.flow.alarms import Alarms
 from amqpd.node.sources import ServedSources
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text
@@ -358,10 +358,9 @@ def test_health_needs_no_password(api: Api):
 async def test_a_node_that_is_shut_down_is_not_ready():
     cluster = ClusterByHand()
     sources = ServedSources(cluster)
-    node = SimpleNamespace(draining=True, cluster=cluster, sources=sources, cut_off_lanes=frozenset())
-    state = SimpleNamespace(
-        parts=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))
-    )
+    alarms = Alarms(lambda: None, lambda kind, on: None)
+    node = SimpleNamespace(draining=True, cluster=cluster, sources=sources, alarms=alarms, cut_off_lanes=frozenset())
+    state = SimpleNamespace(parts=SimpleNamespace(on=SimpleNamespace(node=node)))
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
     node.draining = False
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]

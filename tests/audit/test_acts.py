@@ -10,7 +10,6 @@ from pamqp import commands, frame
 
 from amqpd.audit.acts import NODE, address_of
 from amqpd.connection import Connection
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.management import queues
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
@@ -125,7 +124,7 @@ def test_where_nodes_share_a_store_another_node_is_no_command(harness: RecordedH
 async def test_what_an_operator_asks_the_broker_for_has_a_user(user: str | None) -> None:
     """A command has the name that RabbitMQ gives its own."""
     harness = RecordedHarness()
-    by, on = Operator(user), Running(harness.node, harness.step, AlarmBoard(lambda kind, on: None))
+    by, on = Operator(user), Running(harness.node, harness.step)
     await queues.declare(on, by, "/", "q")
     await queues.purge(on, by, "/", "q")
     await queues.delete(on, by, "/", "q")

@@ -362,13 +362,13 @@ def test_an_alarm_blocks_who_publishes_and_nobody_else(harness: Harness, client:
     consumer = harness.client()
     client.declare("q")
     consumer.consume("q")
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     assert not client.inbox
     client.publish()
     assert client.expect(commands.Connection.Blocked).reason == "low on memory"
     assert client.connection.reading_paused
     assert not consumer.connection.reading_paused
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.expect(commands.Connection.Unblocked)
     assert consumer.expect(Message).body == b"x"

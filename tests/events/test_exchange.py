@@ -302,10 +302,10 @@ def test_while_memory_is_short_only_alarms_are_told() -> None:
     client = watched.client()
     watched.events()
     alarms = watched.harness.node.alarms
-    alarms.set("memory", True)
-    alarms.set("memory", True)
+    alarms.put("memory", "watch", True, 0)
+    alarms.put("memory", "watch", True, 0)
     client.declare("q")
-    alarms.set("memory", False)
+    alarms.put("memory", "watch", False, 0)
     client.declare("r")
     assert [(key, facts.get("source"), facts.get("name")) for key, facts in watched.events()] == [
         ("alarm.set", "memory", None),
@@ -313,7 +313,7 @@ def test_while_memory_is_short_only_alarms_are_told() -> None:
         ("queue.created", None, "r"),
     ]
     assert watched.copies.dropped == 1
-    alarms.set("maintenance", True)
+    alarms.put("maintenance", "watch", True, 0)
     client.declare("s")
     assert watched.keys() == ["alarm.set", "queue.created"]
 

@@ -46,7 +46,7 @@ def test_a_body_in_many_frames_takes_no_more_than_its_size() -> None:
 def test_a_body_that_has_only_begun_is_stopped_by_the_memory_alarm() -> None:
     harness = Harness()
     client = harness.client()
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     start = frame.marshal(commands.Basic.Publish(routing_key="q"), 1)
     start += frame.marshal(header.ContentHeader(0, 100 * MIB, commands.Basic.Properties()), 1)
     client.raw(start + frame.marshal(body.ContentBody(bytes(100_000)), 1) * 2)

@@ -7,7 +7,6 @@ from typing import Any
 
 import trio
 
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.across_nodes import led_queues
 from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.operators import Operator
@@ -24,16 +23,12 @@ ALICE = Operator(user="alice")
 
 def running(limits: Limits | None = None, automatic: bool = True) -> tuple[Harness, Running]:
     harness = Harness(limits, automatic)
-
-    def changed(kind: str, on: bool) -> None:
-        harness.node.alarms.set(kind, on)
-
-    return harness, Running(harness.node, harness.step, AlarmBoard(changed))
+    return harness, Running(harness.node, harness.step)
 
 
 def listed(node: Node) -> AsyncGenerator[list[dict[str, Any]], None]:
     """What `queue list` says on a node that nobody else speaks to."""
-    on = Running(node, lambda: None, AlarmBoard(lambda kind, on: None))
+    on = Running(node, lambda: None)
     return led_queues.listed(on, Leaders(node.identity.name, node.sources, None, None), {})
 
 

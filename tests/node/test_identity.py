@@ -16,7 +16,6 @@ import trio
 import trio.testing
 from pamqp import commands
 
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.control.commands import handlers
 from amqpd.management.errors import Conflict
 from amqpd.management.running import Running
@@ -175,9 +174,8 @@ async def test_transients_are_changed_by_the_node_that_has_them() -> None:
     async with trio.open_nursery() as nursery:
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
         owner = await declared(one, exclusive=True)
-        board = AlarmBoard(lambda kind, on: None)
         change_one, change_two = [
-            handlers(Running(each.node, lambda: None, board))["transients change"] for each in (one, two)
+            handlers(Running(each.node, lambda: None))["transients change"] for each in (one, two)
         ]
         for asked in (
             {"delete": [KEY]},

@@ -13,7 +13,6 @@ import pytest
 import trio
 from pamqp import commands
 
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.flow.leader_moves import WAIT_MS
 from amqpd.management.running import Running
 from amqpd.management.why.connections import explained
@@ -208,7 +207,7 @@ def test_a_commit_that_finds_its_queue_gone_ends_in_a_reconnect(moving: Moving) 
 
 
 def test_a_connection_that_waits_says_why(moving: Moving) -> None:
-    on = Running(moving.node, lambda: None, AlarmBoard(lambda kind, on: None))
+    on = Running(moving.node, lambda: None)
     moving.stop()
     moving.publish(b"one")
     [sentence] = trio.run(explained, on, moving.client.connection)

@@ -14,7 +14,6 @@ import trio
 from pamqp import base, commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.management.errors import NotFound
 from amqpd.management.messages.leader_queues import leader_queue
@@ -139,7 +138,7 @@ def test_an_operator_who_asks_for_its_messages_is_sent_to_its_leader(scene: Scen
 
 
 def test_why_says_who_leads_it_or_what_keeps_it_from_being_led(scene: Scene, theirs: QueueRecord) -> None:
-    on = Running(scene.node, lambda: None, AlarmBoard(lambda kind, on: None))
+    on = Running(scene.node, lambda: None)
 
     def why() -> list[str]:
         return trio.run(partial(explained, on, "/", "theirs", names_consumers=True))

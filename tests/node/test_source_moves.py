@@ -199,7 +199,7 @@ def test_who_is_blocked_for_two_reasons_is_told_once_and_goes_on_when_both_have_
     client.publish(b"m", "q", delivery_mode=2)
 
     def alarm(on: bool) -> None:
-        node.alarms.set("memory", on)
+        node.alarms.put("memory", "watch", on, 0)
         if on:
             client.publish(b"m", "q", delivery_mode=2)
         harness.step()
@@ -305,13 +305,13 @@ def test_who_is_blocked_by_an_alarm_already_is_not_told_again(scene: Scene) -> N
     client.declare("q", durable=True, arguments=QUORUM)
     client.call(Confirm.Select(), Confirm.SelectOk)
     client.publish(b"m", "q", delivery_mode=2)
-    node.alarms.set("memory", True)
+    node.alarms.put("memory", "watch", True, 0)
     client.publish(b"m", "q", delivery_mode=2)
     assert len(client.take(Connection.Blocked)) == 1
     node.cut_off([scene.lane])
     harness.step()
     assert client.take(Connection.Blocked) == []
-    node.alarms.set("memory", False)
+    node.alarms.put("memory", "watch", False, 0)
     harness.step()
     assert client.take(Connection.Unblocked) == []
     scene.report()

@@ -294,7 +294,7 @@ def test_an_unknown_exchange_with_confirms_keeps_the_acks_of_before(client: Clie
 def test_a_blocked_connection_that_is_closed_is_read_again(harness: Harness, client: Client) -> None:
     """Else its close-ok is never seen, and a drain waits for nothing."""
     client.declare("q")
-    harness.node.alarms.set("disk", True)
+    harness.node.alarms.put("disk", "watch", True, 0)
     client.publish()
     assert client.connection.reading_paused
     client.connection.force_close("shutdown")

@@ -37,12 +37,12 @@ def frames(*methods: base.Frame, channel: int = 1) -> bytes:
 
 
 def test_not_even_the_first_publish_is_taken_while_an_alarm_is_on(harness: Harness, client: Client) -> None:
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     client.raw(publish_bytes(b"1") + publish_bytes(b"2", mandatory=True) + publish_bytes(b"3"))
     assert client.expect(Connection.Blocked).reason == "low on memory"
     assert client.connection.reading_paused
     assert ready(harness) == 0
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -51,7 +51,7 @@ def test_not_even_the_first_publish_is_taken_while_an_alarm_is_on(harness: Harne
 
 
 def test_what_came_before_the_publish_is_done_and_what_came_behind_it_waits(harness: Harness, client: Client) -> None:
-    harness.node.alarms.set("disk", True)
+    harness.node.alarms.put("disk", "watch", True, 0)
     client.raw(
         frames(Queue.Declare(queue="before"))
         + publish_bytes(b"x")
@@ -62,7 +62,7 @@ def test_what_came_before_the_publish_is_done_and_what_came_behind_it_waits(harn
     assert client.expect(Queue.DeclareOk).queue == "before"  # the store answered later
     assert not client.inbox
     assert set(harness.topology.vhosts["/"].queues) == {"q", "before"}
-    harness.node.alarms.set("disk", False)
+    harness.node.alarms.put("disk", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -72,16 +72,16 @@ def test_what_came_before_the_publish_is_done_and_what_came_behind_it_waits(harn
 
 
 def test_a_second_alarm_is_not_told_and_the_last_that_ends_lets_go_on(harness: Harness, client: Client) -> None:
-    harness.node.alarms.set("disk", True)
+    harness.node.alarms.put("disk", "watch", True, 0)
     client.publish()
     client.expect(Connection.Blocked)
-    harness.node.alarms.set("memory", True)
-    harness.node.alarms.set("disk", False)
+    harness.node.alarms.put("memory", "watch", True, 0)
+    harness.node.alarms.put("disk", "watch", False, 0)
     harness.step()
     client.collect()
     assert not client.inbox
     assert ready(harness) == 0
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -99,13 +99,13 @@ def test_content_that_was_half_received_is_neither_taken_further_nor_lost(
         frame.marshal(body.ContentBody(b"-end"), 1),
     ]
     client.raw(b"".join(parts[:cut]))
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     for part in parts[cut:]:
         client.raw(part)
     client.expect(Connection.Blocked)
     assert client.connection.reading_paused
     assert ready(harness) == 0
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -117,11 +117,11 @@ def test_content_that_was_half_received_is_neither_taken_further_nor_lost(
 def test_a_transaction_that_was_begun_commits_when_the_alarm_is_over(harness: Harness, client: Client) -> None:
     client.call(Tx.Select(), Tx.SelectOk)
     client.publish(b"1")
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     client.raw(publish_bytes(b"2") + frames(Tx.Commit()))
     client.expect(Connection.Blocked)
     assert not client.inbox
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -132,7 +132,7 @@ def test_a_transaction_that_was_begun_commits_when_the_alarm_is_over(harness: Ha
 def test_a_transaction_without_another_publish_commits_during_the_alarm(harness: Harness, client: Client) -> None:
     client.call(Tx.Select(), Tx.SelectOk)
     client.publish(b"1")
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     client.call(Tx.Commit(), Tx.CommitOk)
     assert ready(harness) == 1
 
@@ -143,7 +143,7 @@ def test_a_publish_that_a_suspended_channel_held_is_not_taken_either() -> None:
     client.declare("q")
     harness.automatic = False
     client.raw(frames(Queue.Declare(queue="late")) + publish_bytes(b"1") + frames(Queue.Declare(queue="later")))
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     harness.automatic = True
     harness.step()  # the store answers now
     client.collect()
@@ -151,7 +151,7 @@ def test_a_publish_that_a_suspended_channel_held_is_not_taken_either() -> None:
     client.expect(Connection.Blocked)
     assert not client.inbox
     assert ready(harness) == 0
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.collect()
     client.expect(Connection.Unblocked)
@@ -162,7 +162,7 @@ def test_a_publish_that_a_suspended_channel_held_is_not_taken_either() -> None:
 def test_consumers_on_other_connections_go_on(harness: Harness, client: Client) -> None:
     client.publish(b"there already")
     consumer = harness.client()
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     client.publish(b"not taken")
     consumer.consume("q")
     message = consumer.expect(Message)
@@ -173,7 +173,7 @@ def test_consumers_on_other_connections_go_on(harness: Harness, client: Client) 
 
 
 def test_a_blocked_connection_keeps_no_more_than_one_read(harness: Harness, client: Client) -> None:
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     data = publish_bytes(bytes(1000)) * 200
     client.raw(data)
     assert client.connection.reading_paused
@@ -184,12 +184,12 @@ def test_a_blocked_connection_keeps_no_more_than_one_read(harness: Harness, clie
 def test_a_blocked_connection_that_is_silent_has_not_missed_a_heartbeat(harness: Harness) -> None:
     client = Client(harness, heartbeat=10)
     client.open()
-    harness.node.alarms.set("memory", True)
+    harness.node.alarms.put("memory", "watch", True, 0)
     client.publish()
     for second in range(100):
         client.connection.liveness.on_timer(float(second))
     assert harness.node.connections
-    harness.node.alarms.set("memory", False)
+    harness.node.alarms.put("memory", "watch", False, 0)
     harness.step()
     client.connection.liveness.on_timer(119.0)
     assert harness.node.connections

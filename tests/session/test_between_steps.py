@@ -270,9 +270,9 @@ def permissions_lost(scene: Scene) -> None:
 
 
 def alarm(scene: Scene) -> None:
-    scene.harness.node.alarms.set("memory", True)
+    scene.harness.node.alarms.put("memory", "watch", True, 0)
     scene.tick()
-    scene.harness.node.alarms.set("memory", False)
+    scene.harness.node.alarms.put("memory", "watch", False, 0)
 
 
 def does_not_read(scene: Scene) -> None:

@@ -9,7 +9,6 @@ import pytest
 import trio
 from pamqp import commands, frame
 
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.kernel import Run
 from amqpd.management.running import Running
 from amqpd.management.why.connections import explained
@@ -171,7 +170,7 @@ def test_a_commit_that_waits_is_said_to_wait_and_not_to_publish_too_fast(monkeyp
     durable_queues(harness.client())
     clients = [transacting(harness) for _ in range(2)]
     commit_begins(harness, clients)
-    on = Running(harness.node, lambda: None, AlarmBoard(lambda kind, on: None))
+    on = Running(harness.node, lambda: None)
     first, second = (trio.run(explained, on, client.connection) for client in clients)
     assert not any("publishes faster" in sentence or "tx.commit waits" in sentence for sentence in first)
     assert second[0].startswith("its tx.commit waits")

@@ -42,4 +42,4 @@ async def of_connection(name: Name, who: Asking) -> Response:
 async def of_alarms(who: Monitor) -> Response:
     """Why alarms are on, and what ends them."""
     parts, resident_bytes = who.parts, psutil.Process().memory_info().rss
-    return reply({"why": alarms.sentences(parts.on.board.alarms, parts.figures(), resident_bytes)})
+    return reply({"why": alarms.sentences(parts.on.node.alarms.by_source, parts.figures(), resident_bytes)})

@@ -93,7 +93,7 @@ class NodeFacts:
 
     async def _alarm_rows(self, figures: Row, resident_bytes: int) -> list[Row]:
         """Connections are counted while an alarm is on, and not else."""
-        on = self._on.board.alarms
+        on = self._on.node.alarms.by_source
         blocked = len(await blocked_connections(self._on.node)) if on else 0
         return [
             {**row, "since_ms": round(alarm.since * 1000), "says": reason(alarm, figures, resident_bytes)}

@@ -295,7 +295,7 @@ async def test_an_alarm_is_told_and_ended_for_another_node() -> None:
     assert (await asked.page("clear_alarm", name="maintenance"))["refused"] == "bad_argument"
     ended = await asked.page("clear_alarm", name="maintenance", by="guest")
     assert ended["rows"] == [{"was_set": True, "still_on": []}]
-    assert asked.on.board.alarms == []
+    assert asked.on.node.alarms.by_source == []
 
 
 @pytest.mark.parametrize(

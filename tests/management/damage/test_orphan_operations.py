@@ -298,7 +298,7 @@ async def test_nothing_is_adopted_while_memory_is_short() -> None:
     rig = Rig()
     assert rig.client is not None
     rig.client.declare("new", durable=True)
-    rig.harness.node.alarms.set("memory", True)
+    rig.harness.node.alarms.put("memory", "watch", True, 0)
     done = (await rig.do("adopt", queue="new"))[-1]
     sentence = "the memory alarm is on: nothing is adopted until it is off"
     assert done == {"count": 0, "left": 23, "stopped": sentence}

@@ -191,7 +191,7 @@ async def test_what_is_moved_is_in_one_queue_or_the_other_wherever_the_journal_w
 
 async def test_nothing_is_moved_while_the_disk_is_short() -> None:
     operated = OperatedNode().fill(50)
-    operated.harness.node.alarms.set("disk", True)
+    operated.harness.node.alarms.put("disk", "watch", True, 0)
     with pytest.raises(Unavailable, match="the disk alarm is on"):
         await operated.act("move", all=True)
     assert len(await operated.ids()) == 50

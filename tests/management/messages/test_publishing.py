@@ -168,7 +168,7 @@ async def test_what_cannot_be_is_refused_as_what_it_is(act: Act, kind: type[Mana
 
 async def test_nothing_is_published_while_the_disk_is_short() -> None:
     _, on = running()
-    on.node.alarms.set("disk", True)
+    on.node.alarms.put("disk", "watch", True, 0)
     with pytest.raises(Unavailable, match="the disk alarm is on: nothing is published until it is off"):
         await publish(on, ROOT, "/", "", "q", b"")
 
@@ -241,7 +241,7 @@ async def test_who_leaves_while_the_disk_is_read_has_taken_nothing() -> None:
     for number in range(3):
         client.publish(b"%d" % number, "q", delivery_mode=2)
     harness.node.queues["/", "q"].messages.shrink(0)
-    still = Running(harness.node, lambda: None, on.board)
+    still = Running(harness.node, lambda: None)
     with trio.move_on_after(0) as left:
         await get(still, ROOT, "/", "q", count=3)
     assert left.cancelled_caught

@@ -13,7 +13,6 @@ import trio
 from amqpd import __version__
 from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_steps
-from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from amqpd.management.metadata import definitions, limits, permissions, policies, users, vhosts
 from amqpd.management.metadata.imported_queues import placed_on
@@ -40,7 +39,7 @@ async def live() -> AsyncIterator[tuple[LiveMetadata, Stored, MemorySpace]]:
     space = await space_with()
     async with trio.open_nursery() as nursery:
         broker = await started(space, ONE, nursery)
-        on = Running(broker.node, broker.tick, AlarmBoard(lambda kind, is_on: None))
+        on = Running(broker.node, broker.tick)
         yield LiveMetadata(on, broker.store, broker.sync), broker, space
         nursery.cancel_scope.cancel()
 
