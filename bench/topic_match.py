@@ -84,9 +84,9 @@ def measure_match(group: str, name: str, sublist: Sublist[int], keys: Sequence[s
         matches += len(some)
         return len(some)
 
-    before = sublist.visits
+    before = sublist.trie.visits
     ns = best_ns(operation, seconds)
-    return Row(group, name, ns, (sublist.visits - before) / matches, len(match(keys[0])))
+    return Row(group, name, ns, (sublist.trie.visits - before) / matches, len(match(keys[0])))
 
 
 def insert_rows(literal: list[str], seconds: float) -> list[Row]:
@@ -105,7 +105,7 @@ def insert_rows(literal: list[str], seconds: float) -> list[Row]:
     for value, pattern in enumerate(wild):
         sublist.remove(pattern, value)
     removed = time.perf_counter_ns()
-    assert sublist.nodes == 0
+    assert sublist.trie.nodes == 0
     rows.append(Row("insert", "first fill as wildcards", (filled - begin) / len(wild), 0, 0))
     rows.append(Row("remove", "37,448 as wildcards", (removed - filled) / len(wild), 0, 0))
     return rows

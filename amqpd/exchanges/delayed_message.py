@@ -9,9 +9,8 @@ As the plugin rabbitmq_delayed_message_exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -47,9 +46,6 @@ class DelayedMessageMatcher(Matcher):
 
     def remove(self, binding: BindingRecord) -> None:
         self._inner.remove(binding)
-
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self._inner.match(routing_key, headers)
 
     def match_message(self, message: Message) -> Collection[Destination]:
         return self._inner.match_message(message)

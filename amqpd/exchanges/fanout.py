@@ -8,11 +8,11 @@ Not here: anything that looks at the message (`direct.py`, `topic.py`, `headers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from amqpd.exchanges.destinations import CountedSet
 from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
+from amqpd.exchanges.message import Message
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
@@ -31,5 +31,5 @@ class FanoutMatcher(Matcher):
     def remove(self, binding: BindingRecord) -> None:
         self._bound.remove(destination_of(binding))
 
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+    def match_message(self, message: Message) -> Collection[Destination]:
         return self._bound.members()

@@ -12,8 +12,7 @@ As RabbitMQ's rabbit_exchange_type_local_random.erl, since 4.0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -42,9 +41,6 @@ class LocalRandomMatcher(FanoutMatcher):
         kind = queue.arguments.get("x-queue-type", CLASSIC)
         if kind != CLASSIC:
             raise AMQPPreconditionFailed(f"Queue type rabbit_{kind}_queue not valid for this exchange type")
-
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
         # Mostly all are served: only a draw that finds one that is not looks at all of them, and draws again.

@@ -11,8 +11,7 @@ As in RabbitMQ's rabbitmq_sharding, since 4.3 in its core.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.hash_slots import digest
@@ -37,9 +36,6 @@ class ModulusHashMatcher(FanoutMatcher):
     def remove(self, binding: BindingRecord) -> None:
         super().remove(binding)
         self._sorted = None
-
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
         if self._sorted is None:

@@ -10,8 +10,7 @@ As RabbitMQ's rabbitmq_random_exchange.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.matcher import Destination, Reads
@@ -22,9 +21,6 @@ class RandomMatcher(FanoutMatcher):
     """Matches each message to one destination, drawn at random."""
 
     reads = Reads.CHANCE
-
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
         bound = self._bound.members()

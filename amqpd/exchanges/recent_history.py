@@ -53,4 +53,4 @@ class RecentHistoryMatcher(FanoutMatcher):
     def match_message(self, message: Message) -> Collection[Destination]:
         if message.headers is None or message.headers.get(NO_STORE) is not True:
             message.kept_by[self._name] = self._length
-        return self.match("")
+        return super().match_message(message)

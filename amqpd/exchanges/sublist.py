@@ -46,7 +46,7 @@ BYPASSED_MATCHES = 65_536
 
 class Sublist(Generic[T]):
     """The topic patterns of an exchange with their values, in a trie behind a cache of matches.
-    `cache_entries_max=0` means no cache. `visits` counts the nodes that walks have looked at."""
+    `cache_entries_max=0` means no cache."""
 
     def __init__(self, cache_entries_max: int = CACHE_ENTRIES_MAX) -> None:
         self.generation = 0
@@ -63,15 +63,6 @@ class Sublist(Generic[T]):
         self._judged_hits = 0
         self._judged_misses = 0
         self._bypass_left = 0
-
-    @property
-    def visits(self) -> int:
-        return self.trie.visits
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the trie, its root not counted; 0 when no wildcard pattern is left."""
-        return self.trie.nodes
 
     def insert(self, pattern: str, value: T) -> None:
         words = normal_form(pattern)

@@ -46,21 +46,21 @@ class TopicMatcher(Matcher):
         self._sublist.remove(binding.routing_key, destination_of(binding))
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        sublist, trie = self._sublist, self._sublist.trie
+        trie = self._sublist.trie
         visits = trie.visits
-        found = sublist.match(routing_key)
+        found = self._sublist.match(routing_key)
         self.work += (trie.visits - visits) // VISITS_A_WORK
         return found
 
     def match_in_steps(self, message: Message) -> Iterator[Collection[Destination]]:
-        sublist = self._sublist
+        trie = self._sublist.trie
         for key in dict.fromkeys(message.routing_keys):
-            visits = sublist.visits
-            for found in sublist.match_in_steps(key):
-                self.work += 1 + (sublist.visits - visits) // VISITS_A_WORK
+            visits = trie.visits
+            for found in self._sublist.match_in_steps(key):
+                self.work += 1 + (trie.visits - visits) // VISITS_A_WORK
                 yield found
-                visits = sublist.visits
+                visits = trie.visits
 
     @property
     def nodes(self) -> int:
-        return self._sublist.nodes
+        return self._sublist.trie.nodes
