@@ -16,17 +16,17 @@ rabbit_mgmt_stats.erl.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from sys import getsizeof
 
 from amqpd.audit.publication import Address
 from amqpd.exchanges import Reads
 from amqpd.exchanges.cache_memory import CacheMemory
-from amqpd.publishing.unroutable import DROP, NACK
+from amqpd.publishing.unroutable import DROP, NACK, forget_exchanges
 from amqpd.queues.port import QueuePort
 from amqpd.topology.parameters import unroutable
 from amqpd.topology.state import Topology, VhostTopology
-from amqpd.vocabulary.records import Change, Delete
+from amqpd.vocabulary.records import Change
 
 # Of the node itself, for dead letters and what was delayed: some ten thousand with names of usual lengths.
 NODE_ROUTES_BYTES_MAX = 4 * 1024 * 1024
@@ -94,16 +94,9 @@ class ExchangeCounts:
         """As they are now."""
         return list(self._by_exchange.values())
 
-    def applied(self, changes: Iterable[Change]) -> None:
+    def applied(self, changes: Sequence[Change]) -> None:
         """The topology has changed so."""
-        for change in changes:
-            if isinstance(change, Delete):
-                match change.key:
-                    case ("exchange", vhost, name):
-                        self._by_exchange.pop((vhost, name), None)
-                    case ("vhost", name):
-                        for key in [key for key in self._by_exchange if key[0] == name]:
-                            del self._by_exchange[key]
+        forget_exchanges(changes, self._by_exchange)
 
 
 class Entrance:

@@ -9,8 +9,9 @@ Not here: which outcome it is (`publish.py`), by which policy (`topology/paramet
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 from amqpd.vocabulary.records import Change, Delete
 
@@ -66,18 +67,25 @@ class Unroutable:
     def of_exchange(self, vhost: str, exchange: str) -> dict[UnroutableOutcome, int]:
         return _all(self._by_exchange.get((vhost, exchange), {}))
 
-    def applied(self, changes: Iterable[Change]) -> None:
+    def applied(self, changes: Sequence[Change]) -> None:
         """The topology has changed so."""
+        forget_exchanges(changes, self._by_exchange)
+        self._touched.intersection_update(self._by_exchange)
         for change in changes:
-            if isinstance(change, Delete):
-                match change.key:
-                    case ("exchange", vhost, name):
-                        self._by_exchange.pop((vhost, name), None)
-                        self._touched.discard((vhost, name))
-                    case ("vhost", name):
-                        self._by_vhost.pop(name, None)
-                        for key in [key for key in self._by_exchange if key[0] == name]:
-                            del self._by_exchange[key]
+            if isinstance(change, Delete) and change.key[0] == "vhost":
+                self._by_vhost.pop(change.key[1], None)
+
+
+def forget_exchanges(changes: Sequence[Change], counts: dict[tuple[str, str], Any]) -> None:
+    """The counts of exchanges that are gone with these changes, by virtual host and name, go too."""
+    for change in changes:
+        if isinstance(change, Delete):
+            match change.key:
+                case ("exchange", vhost, name):
+                    counts.pop((vhost, name), None)
+                case ("vhost", name):
+                    for key in [key for key in counts if key[0] == name]:
+                        del counts[key]
 
 
 def _add(counts: dict[UnroutableOutcome, int], outcome: UnroutableOutcome, messages: int) -> None:
