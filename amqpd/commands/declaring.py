@@ -1,6 +1,6 @@
 """What commands that declare have in common: the virtual host, arguments, what is said of something that is there.
 
-What comes in: `--argument NAME=VALUE` and `--arguments JSON`. What goes out: an object of JSON.
+What comes in: `--argument NAME=VALUE` and `--arguments JSON`. What goes out: an object of JSON; a declaration.
 Rules: a value that is JSON is what it says (5, true, ["a"], "5" for a text of a digit), any other one is a text.
 Not here: which arguments there are (`amqpd/queues/arguments.py`, `amqpd/exchanges/`).
 """
@@ -8,12 +8,14 @@ Not here: which arguments there are (`amqpd/queues/arguments.py`, `amqpd/exchang
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from amqpd.commands.options import json_value, together
+from amqpd.commands.running import ask
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped
 
 vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
@@ -56,8 +58,21 @@ def say(done: str, thing: str, name: str, vhost: str, more: str = "") -> None:
     click.echo(escaped(f"{done} {thing} '{name}' in virtual host '{vhost}'{more}"))
 
 
-def say_declared(thing: str, name: str, vhost: str, new: bool) -> None:
-    if new:
+def ask_to_declare(
+    broker: Place,
+    thing: str,
+    vhost: str,
+    name: str,
+    argument: Sequence[str],
+    arguments: str | None,
+    more: Mapping[str, Any],
+    **properties: Any,
+) -> None:
+    """Asks the broker for the thing, with `more` among its arguments, and says what became of that. Raises
+    ClickException, BadParameter."""
+    table = {**arguments_of(argument, arguments), **more}
+    request = {"vhost": vhost, "name": name, **properties, "arguments": table}
+    if ask(broker, f"{thing} declare", request)["new"]:
         say("made", thing, name, vhost)
     else:
         click.echo(escaped(f"{thing} '{name}' is in virtual host '{vhost}' already, as asked for: nothing changed"))

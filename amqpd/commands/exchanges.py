@@ -15,10 +15,10 @@ import click
 from amqpd.commands.declaring import (
     arguments_of,
     arguments_options,
+    ask_to_declare,
     auto_delete_option,
     durable_option,
     say,
-    say_declared,
     vhost_option,
 )
 from amqpd.commands.options import broker_option, json_option, together
@@ -118,17 +118,7 @@ def _picture(row: Row, leaving: list[Row], arriving: list[Row]) -> list[str]:
 @click.option("--internal", is_flag=True, help="Only other exchanges can publish to it.")
 @arguments_options
 @broker_option
-def declare(
-    name: str,
-    vhost: str,
-    kind: str,
-    durable: bool,
-    auto_delete: bool,
-    internal: bool,
-    argument: tuple[str, ...],
-    arguments: str | None,
-    broker: Place,
-) -> None:
+def declare(broker: Place, kind: str, **properties: Any) -> None:
     """Make the exchange NAME, if it is not there.
 
     One that is there stays as it is: it is refused when it has other properties than those asked for.
@@ -139,16 +129,7 @@ def declare(
       amqpd exchange declare later --type x-delayed-message --argument x-delayed-type=direct
       amqpd exchange declare orders --argument alternate-exchange=unrouted
     """
-    request = {
-        "vhost": vhost,
-        "name": name,
-        "type": kind,
-        "durable": durable,
-        "auto_delete": auto_delete,
-        "internal": internal,
-        "arguments": arguments_of(argument, arguments),
-    }
-    say_declared("exchange", name, vhost, ask(broker, "exchange declare", request)["new"])
+    ask_to_declare(broker, "exchange", more={}, type=kind, **properties)
 
 
 @exchange.command()

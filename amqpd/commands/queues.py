@@ -15,12 +15,11 @@ import click
 
 from amqpd.commands import many_queues
 from amqpd.commands.declaring import (
-    arguments_of,
     arguments_options,
+    ask_to_declare,
     auto_delete_option,
     durable_option,
     say,
-    say_declared,
     vhost_option,
 )
 from amqpd.commands.many_queues import QueuesRequest
@@ -183,16 +182,7 @@ def why_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
 @auto_delete_option
 @arguments_options
 @broker_option
-def declare(
-    name: str,
-    vhost: str,
-    kind: str | None,
-    durable: bool,
-    auto_delete: bool,
-    argument: tuple[str, ...],
-    arguments: str | None,
-    broker: Place,
-) -> None:
+def declare(broker: Place, kind: str | None, **properties: Any) -> None:
     """Make the queue NAME, if it is not there.
 
     One that is there stays as it is: it is refused when it has other properties than those asked for. In a
@@ -204,11 +194,7 @@ def declare(
       amqpd queue declare jobs --type quorum --vhost orders
       amqpd queue declare jobs --argument x-max-length=1000 --argument x-overflow=reject-publish
     """
-    table = arguments_of(argument, arguments)
-    if kind is not None:
-        table["x-queue-type"] = kind
-    request = {"vhost": vhost, "name": name, "durable": durable, "auto_delete": auto_delete, "arguments": table}
-    say_declared("queue", name, vhost, ask(broker, "queue declare", request)["new"])
+    ask_to_declare(broker, "queue", more={} if kind is None else {"x-queue-type": kind}, **properties)
 
 
 many_options = together(

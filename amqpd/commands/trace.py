@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import click
 
+from amqpd.commands.declaring import vhost_option
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
 from amqpd.management.control.socket import Place
-
-vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
 
 
 @click.group()
