@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -32,18 +32,8 @@ PAGES = 256
 _BODY = "SELECT data FROM batch WHERE queue_id = ? AND last_seq = ? AND first_seq = ?"
 
 
-@contextmanager
-def moment_of(journal: Path) -> Iterator[sqlite3.Connection]:
-    """The journal as it is now, for as long as the connection is used. Raises sqlite3.Error."""
-    connection = open_moment(journal)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
 def open_moment(journal: Path) -> sqlite3.Connection:
-    """A connection that holds the journal as it is now, to be closed by the caller."""
+    """A connection that holds the journal as it is now, to be closed by the caller. Raises sqlite3.Error."""
     return hold_moment(connect_to_read(journal), "source")
 
 

@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
-from amqpd.datadir.disks.copying import copy_definitions, copy_journal, definitions_moment, moment_of
+from amqpd.datadir.disks.copying import copy_definitions, copy_journal, definitions_moment, open_moment
 from amqpd.datadir.disks.election import (
     Chosen,
     Position,
@@ -386,7 +386,7 @@ class _Opening:
             if not whole:
                 self._seen[at].record = write_record(path, Record(draw(), False, incarnation, before))
             self._copy_definitions(at)  # before it counts for more because of its journal
-            with moment_of(self._paths[other] / JOURNAL) as source:
+            with closing(open_moment(self._paths[other] / JOURNAL)) as source:
                 copy_journal(source, path, whole=whole)
         except FAILED as error:
             self._gives_up(at, str(error))
