@@ -41,7 +41,6 @@ from amqpd.management.assembly import all_commands, behind_of, peer_rows
 from amqpd.management.attention.gathering import status_of
 from amqpd.management.control import metadata_commands
 from amqpd.management.control.socket import ControlServer
-from amqpd.management.errors import Unavailable
 from amqpd.management.face import Face
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.overview import overview
@@ -74,7 +73,6 @@ from amqpd.session.ports import ConnectionBase
 from amqpd.session.services import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.claiming import claim, take_name
-from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX, forget_old
 from amqpd.topology.state import Topology
@@ -507,10 +505,8 @@ class Broker:
     # Commands of the control socket
 
     async def _refresh(self, _: dict[str, Any]) -> dict[str, Any]:
-        try:
+        with metadata_commands.store_refusals():
             await self._sync.refresh()
-        except (StoreBusy, StoreUnreached) as error:
-            raise Unavailable(str(error)) from error
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:

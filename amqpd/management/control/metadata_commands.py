@@ -10,7 +10,8 @@ Not here: what is changed (`management/metadata/`), the store (`topology/metadat
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,15 @@ class RunningStore:
         return (Committed if found["committed"] else CompareFailed)(found["revision"])
 
 
+@contextmanager
+def store_refusals() -> Iterator[None]:
+    """Raises Unavailable for a store that is full or busy, or does not answer."""
+    try:
+        yield
+    except (StoreBusy, StoreFull, StoreUnreached) as error:
+        raise Unavailable(str(error)) from error
+
+
 def handlers(store: MetadataStore) -> Mapping[str, Handler]:
     async def transact(arguments: Arguments) -> dict[str, Any]:
         try:
@@ -93,11 +103,10 @@ def handlers(store: MetadataStore) -> Mapping[str, Handler]:
         except (KeyError, TypeError, ValueError):
             raise BadArgument("compares are pairs of key and revision, operations pairs of key and value") from None
         try:
-            outcome = await store.transact(compares, operations)
+            with store_refusals():
+                outcome = await store.transact(compares, operations)
         except ValueError as error:
             raise BadArgument(str(error)) from None
-        except (StoreBusy, StoreFull, StoreUnreached) as error:
-            raise Unavailable(str(error)) from error
         return {"committed": isinstance(outcome, Committed), "revision": outcome.revision}
 
     return {"metadata transact": transact}
@@ -105,10 +114,8 @@ def handlers(store: MetadataStore) -> Mapping[str, Handler]:
 
 def streams(store: MetadataStore) -> Mapping[str, Stream]:
     async def read(arguments: Arguments) -> AsyncGenerator[Rows, None]:
-        try:
+        with store_refusals():
             snapshot = await store.range(required(arguments, "prefix"))
-        except (StoreBusy, StoreUnreached) as error:
-            raise Unavailable(str(error)) from error
         yield [{"revision": snapshot.revision}]
         entries = iter(snapshot.entries)
         while some := list(islice(entries, ENTRIES_AT_ONCE)):

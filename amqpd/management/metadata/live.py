@@ -16,6 +16,7 @@ from dataclasses import replace
 import trio
 
 from amqpd.management import pacing
+from amqpd.management.control.metadata_commands import store_refusals
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import transients
 from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, ManagedMetadata, Plan, Planner
@@ -56,7 +57,7 @@ class LiveMetadata(ManagedMetadata):
 
     async def change(self, plan: Planner, *, whole: bool = False) -> None:
         topology = self._on.node.topology
-        with _refusals():
+        with store_refusals():
             for _ in range(ROUNDS_MAX):
                 revisions = await self._revisions(plan(topology).changes)
                 # From here on the topology has all that these revisions say, and whatever changes more is refused.
@@ -67,7 +68,7 @@ class LiveMetadata(ManagedMetadata):
         raise Conflict(OVERTAKEN)
 
     async def sweep(self) -> None:
-        with _refusals():
+        with store_refusals():
             await sweep(self._store)
             await self._sync.refresh()
 
@@ -132,11 +133,11 @@ class AsideMetadata(LiveMetadata):
     """Reads a copy of the store, and plans on that, in a thread: as long as it takes, the node goes on."""
 
     async def read(self, *, whole: bool = False) -> Topology:
-        with _refusals():
+        with store_refusals():
             return (await self._copy())[0]
 
     async def change(self, plan: Planner, *, whole: bool = False) -> None:
-        with _refusals():
+        with store_refusals():
             for _ in range(ROUNDS_MAX):
                 topology, revisions = await self._copy()
                 planned = await trio.to_thread.run_sync(_planned, plan, topology, revisions)
@@ -189,11 +190,3 @@ def _said_how_far(done: int, total: int) -> Iterator[None]:
             raise
         so = f"{done:,} of {total:,} changes were made: ask for the same again when it is mended"
         raise Unavailable(f"{error}; {so}") from error
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except (StoreBusy, StoreFull, StoreUnreached) as error:
-        raise Unavailable(str(error)) from error
