@@ -48,7 +48,7 @@ from amqpd.management.figures.sampling import Sampler, run_measurements
 from amqpd.management.metadata.slow_expressions import tell_given_up
 from amqpd.management.running import Running
 from amqpd.methods import METHODS
-from amqpd.node.cluster import Alone
+from amqpd.node.cluster import Cluster
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
 from amqpd.process.alarms import ShortageWatch
@@ -208,7 +208,7 @@ class Broker:
             self._audit.recorder,
             self._audit.coverage,
             None if self._spans is None else self._spans.tracer(clock.us),
-            self._cluster or Alone(identity.name if self._settings.cluster_store else ""),
+            self._cluster or Cluster(identity.name if self._settings.cluster_store else ""),
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied, strict=not self._settings.cluster_store)

@@ -9,7 +9,6 @@ Not here: how a cluster knows it (`amqpd/cluster/runner.py`), which queues this 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,108 +33,61 @@ HERE = WantedSource()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Cluster(ABC):
-    """The nodes that share one metadata store, as one of them knows them."""
+class Cluster:
+    """The nodes that share one metadata store, as one of them knows them: here, as one knows them that is alone.
+    Nothing is replicated then, and each node that a record names counts as a member."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str = "") -> None:
         self.node = node
         """the name under which records have this node; empty: it shares its metadata with no other one"""
 
     @property
-    @abstractmethod
     def incarnation(self) -> int | None:
         """Of this process, as the other nodes know it; None: it is no member yet, or nobody else is there."""
-
-    @property
-    @abstractmethod
-    def replicates(self) -> bool:
-        """A quorum queue is in a source, which several nodes keep."""
-
-    @abstractmethod
-    def is_member(self, node: str) -> bool:
-        """The node of this name is a member, as far as that is known."""
-
-    @abstractmethod
-    def leader_of(self, source: int) -> str:
-        """The name of the node that leads the source, as far as that is known; empty: none does."""
-
-    @abstractmethod
-    def is_moving(self, source: int) -> bool:
-        """Whether this node hands the source over, or takes it over, now: who leads it is decided within moments."""
-
-    @abstractmethod
-    def holds_lease(self, source: int) -> bool:
-        """This node leads the source, and nobody else can by now: it may deliver to the only consumer of a queue
-        (`replication/leader_lease.py`)."""
-
-    @abstractmethod
-    def isolation(self) -> str:
-        """Why this node has no part in its cluster now, a sentence without a full stop; empty: it has."""
-
-    @abstractmethod
-    def cut_off_count(self) -> int:
-        """How many sources this node leads, or led and gave up, of which no majority answers."""
-
-    @abstractmethod
-    def source_for(self, wanted: WantedSource) -> int:
-        """The source for a new queue; `LOCAL`: there is none yet that is as it is wanted."""
-
-    @abstractmethod
-    def want_source(self, wanted: WantedSource, answer: Answer) -> None:
-        """There is to be such a source; the answer: whether there is one."""
-
-    @abstractmethod
-    def report_unknown_queues(self, source: int) -> None:
-        """Report that this node leads the source, and that it has messages of queues that are not known: these may be
-        deleted ones."""
-
-    @abstractmethod
-    def report_remote_queue(self, node: str) -> None:
-        """Report that the metadata have a classic queue that this other node leads. Empty: that none leads, so that
-        one of the members is to claim it."""
-
-
-class Alone(Cluster):
-    """The cluster of a node that is alone: nothing is replicated, and each node that a record names counts as a
-    member."""
-
-    def __init__(self, node: str = "") -> None:
-        super().__init__(node)
-
-    @property
-    def incarnation(self) -> int | None:
         return None
 
     @property
     def replicates(self) -> bool:
+        """A quorum queue is in a source, which several nodes keep."""
         return False
 
     def is_member(self, node: str) -> bool:
+        """The node of this name is a member, as far as that is known."""
         return True
 
     def leader_of(self, source: int) -> str:
+        """The name of the node that leads the source, as far as that is known; empty: none does."""
         return ""
 
     def is_moving(self, source: int) -> bool:
+        """Whether this node hands the source over, or takes it over, now: who leads it is decided within moments."""
         return False
 
     def holds_lease(self, source: int) -> bool:
+        """This node leads the source, and nobody else can by now: it may deliver to the only consumer of a queue
+        (`replication/leader_lease.py`)."""
         return True
 
     def isolation(self) -> str:
+        """Why this node has no part in its cluster now, a sentence without a full stop; empty: it has."""
         return ""
 
     def cut_off_count(self) -> int:
+        """How many sources this node leads, or led and gave up, of which no majority answers."""
         return 0
 
     def source_for(self, wanted: WantedSource) -> int:
+        """The source for a new queue; `LOCAL`: there is none yet that is as it is wanted."""
         return LOCAL
 
     def want_source(self, wanted: WantedSource, answer: Answer) -> None:
+        """There is to be such a source; the answer: whether there is one."""
         answer(False)
 
     def report_unknown_queues(self, source: int) -> None:
-        pass
+        """Report that this node leads the source, and that it has messages of queues that are not known: these may be
+        deleted ones."""
 
     def report_remote_queue(self, node: str) -> None:
-        pass
+        """Report that the metadata have a classic queue that this other node leads. Empty: that none leads, so that
+        one of the members is to claim it."""

@@ -37,7 +37,7 @@ from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties, PropertiesReader
 from amqpd.node.changes import Changes
-from amqpd.node.cluster import Alone, Cluster
+from amqpd.node.cluster import Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.orphans import Orphans
 from amqpd.node.ports import NodePort
@@ -123,7 +123,7 @@ class Node(NodePort):
         self.properties = PropertiesReader()
         self.token, self.new_queue_id, self.chance = services.token, services.queue_id, services.chance
         self.queues, self.remote, self.active, self.delayed = {}, {}, {}, {}
-        self.cluster = Alone() if cluster is None else cluster
+        self.cluster = Cluster() if cluster is None else cluster
         self.sources = ServedSources(self.cluster)
         self.ports = QueuePorts(
             self.queues, self.remote, self.sources.serving, lambda key: self.registry.begin_queue(key)

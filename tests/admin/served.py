@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from amqpd.audit.acts import Acts
 from amqpd.audit.recorder import Recorder
 from amqpd.config import Settings
-from amqpd.node.cluster import Alone
+from amqpd.node.cluster import Cluster
 from amqpd.process.logs import recent_lines
 from amqpd.setting_tables import HttpSettings
 from amqpd_admin import server
@@ -29,7 +29,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /api/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
 NOTHING: Any = SimpleNamespace(
-    on=SimpleNamespace(node=SimpleNamespace(acts=Acts(Recorder(lambda: 0)), cluster=Alone()))
+    on=SimpleNamespace(node=SimpleNamespace(acts=Acts(Recorder(lambda: 0)), cluster=Cluster()))
 )
 """behind a face of which nothing is asked"""
 CHUNK = b"1\r\nx\r\n"

@@ -27,7 +27,7 @@ from amqpd.cluster.shell import LeaderLink
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
-from amqpd.node.cluster import HERE, Alone, WantedSource
+from amqpd.node.cluster import HERE, Cluster, WantedSource
 from amqpd.node.sources import ServedSources
 from amqpd.peers.entry import NO_VOTE, Vote
 from amqpd.peers.links.link import PeerLink
@@ -73,7 +73,7 @@ class Runner(ClusterRunner):
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
-        self.sources = ServedSources(Alone())
+        self.sources = ServedSources(Cluster())
         self.linkage = Linkage()
         self.linked = set(living)
         self.search = SourceSearch(

@@ -7,7 +7,7 @@ import trio
 
 from amqpd.management.errors import Unavailable
 from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, placed_in_cluster, sourceless
-from amqpd.node.cluster import Alone, Answer, WantedSource
+from amqpd.node.cluster import Answer, Cluster, WantedSource
 from amqpd.vocabulary.records import Key, QueueRecord
 from tests.harness.cluster import ClusterByHand
 
@@ -54,7 +54,7 @@ async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_non
         answers[1](False)
     assert done
     # A node without a cluster refuses at once.
-    await make_sources(Alone(), [WantedSource(0, "//a")])
+    await make_sources(Cluster(), [WantedSource(0, "//a")])
 
 
 def test_where_there_is_none_even_so_the_sentence_says_what_to_do() -> None:
