@@ -119,15 +119,10 @@ class JournalWriter:
         transaction = buffer.take()
         if self._on_unusable is not None:
             transaction.own = frozenset()
-        try:
-            self._disk.commit(transaction, housekeeping=False)
-        except DiskFull as error:
-            _forget_locals(error)
+        if not self._commit_promptly(transaction, began):
             self._refused = transaction
             self.want_commit()
             return False
-        self._prompt_at = perf_counter()
-        self._promptness.took(began, self._prompt_at)
         if self._resting:
             self._work.set()
         self._tell(transaction)
@@ -180,14 +175,18 @@ class JournalWriter:
         began = perf_counter()
         if self._full or self.threads.borrowed_tokens or not (self._promptness.expected(began) and self._disk.prompt):
             return False
+        self._kept_thread = self._commit_promptly(transaction, began)
+        return self._kept_thread
+
+    def _commit_promptly(self, transaction: JournalTransaction, began: float) -> bool:
+        """On the thread of the caller. False: the disk is full, and nothing was written."""
         try:
             self._disk.commit(transaction, housekeeping=False)
         except DiskFull as error:
             _forget_locals(error)
-            return False  # nothing was written; `_commit` does all that there is to be done then
+            return False
         self._prompt_at = perf_counter()
         self._promptness.took(began, self._prompt_at)
-        self._kept_thread = True
         return True
 
     async def _make_entries(self, transaction: JournalTransaction, little: bool) -> None:
