@@ -14,7 +14,7 @@ ask).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from pamqp.exceptions import AMQPPreconditionFailed
@@ -68,13 +68,7 @@ def delete_vhost(topology: Topology, name: str) -> list[Change]:
     changes += [Delete(queue.key) for queue in vhost.queues.values()]
     changes += [Delete(policy.key) for policy in vhost.policies.records()]
     changes += [Delete(parameter.key) for parameter in vhost.parameters.values()]
-    changes += [Delete(held.key) for (on, _), held in topology.permissions.items() if on == name]
-    changes += [
-        Delete(held.key)
-        for (on, _), by_exchange in topology.topic_permissions.items()
-        if on == name
-        for held in by_exchange.values()
-    ]
+    changes += _permissions(topology, lambda on, _: on == name)
     changes.append(Delete(topology.vhost_records[name].key))
     return changes
 
@@ -82,17 +76,14 @@ def delete_vhost(topology: Topology, name: str) -> list[Change]:
 def delete_user(topology: Topology, name: str) -> list[Change]:
     """A user and its permissions on every virtual host."""
     user = topology.users.get(name)
-    if user is None:
-        return []
-    changes: list[Change] = [Delete(held.key) for (_, of), held in topology.permissions.items() if of == name]
-    changes += [
-        Delete(held.key)
-        for (_, of), by_exchange in topology.topic_permissions.items()
-        if of == name
-        for held in by_exchange.values()
-    ]
-    changes.append(Delete(user.key))
-    return changes
+    return [] if user is None else [*_permissions(topology, lambda _, of: of == name), Delete(user.key)]
+
+
+def _permissions(topology: Topology, goes: Callable[[str, str], bool]) -> list[Change]:
+    """The end of all permissions, topic permissions included, of which `goes` holds for virtual host and user."""
+    changes: list[Change] = [Delete(held.key) for place, held in topology.permissions.items() if goes(*place)]
+    by_exchange = [held for place, held in topology.topic_permissions.items() if goes(*place)]
+    return [*changes, *(Delete(each.key) for held in by_exchange for each in held.values())]
 
 
 def remove(vhost: VhostTopology, records: Iterable[QueueRecord | ExchangeRecord | BindingRecord]) -> list[Change]:

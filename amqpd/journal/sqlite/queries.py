@@ -45,6 +45,14 @@ def _given(name: str) -> ColumnElement[int]:
     return literal_column(f":{name}", Integer)
 
 
+_queue_id, _first, _last = _given("queue_id"), _given("first_seq"), _given("last_seq")
+_position = tuple_(_given("epoch"), _given("idx"))
+_entry = _columns(
+    batch,
+    "queue_id last_seq first_seq nbytes persistent source "
+    "epoch idx body_bytes published_ms deadline_bytes crc batch_id",
+)
+
 # --- recovery
 
 SOURCE = _text(
@@ -62,7 +70,7 @@ ROWS_ABOVE = _text(
     .with_hint(batch, "INDEXED BY batch_index", "sqlite")
     .where(
         batch.c.source == literal_column(str(LOCAL)),
-        tuple_(batch.c.epoch, batch.c.idx) > tuple_(_given("epoch"), _given("idx")),
+        tuple_(batch.c.epoch, batch.c.idx) > _position,
     )
     .order_by(batch.c.epoch, batch.c.idx)
 )
@@ -86,13 +94,7 @@ _kept = _columns(former, "source epoch idx kind queue_id one two was_epoch was_i
 FORMER = _text(select(*_kept).order_by(*_kept[:7]))
 _discard = _columns(discard, "discard_id queue_id first_seq last_seq source epoch idx crc")
 DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
-_rows = select(
-    *_columns(
-        batch,
-        "queue_id last_seq first_seq nbytes persistent source "
-        "epoch idx body_bytes published_ms deadline_bytes crc batch_id",
-    )
-).order_by(batch.c.queue_id, batch.c.last_seq)
+_rows = select(*_entry).order_by(batch.c.queue_id, batch.c.last_seq)
 ROWS, ROWS_OF = _text(_rows), _text(_rows.where(_of_sources(batch)))
 DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
 _settled = _columns(settled, "queue_id first_seq last_seq source epoch idx crc")
@@ -111,9 +113,7 @@ _vote = (vote.c.source, vote.c.epoch, vote.c.forwarder, vote.c.life, vote.c.crc)
 VOTES = _text(select(*_vote).order_by(vote.c.source))
 ENTRIES_AFTER = _text(
     select(*_link)
-    .where(
-        tail.c.source == _given("source"), tuple_(tail.c.epoch, tail.c.idx) > tuple_(_given("epoch"), _given("idx"))
-    )
+    .where(tail.c.source == _given("source"), tuple_(tail.c.epoch, tail.c.idx) > _position)
     .order_by(*_link[:3])
 )
 DATA_OF = _text(
@@ -175,23 +175,20 @@ _next_first = (
 OVERLAPPED = _text(select(_place[0], _place[2]).select_from(_of_places).where(_next_first <= _place[1]).limit(1))
 """Of the JSON list `places` (queue_id, last_seq, first_seq) one that another row reaches into."""
 ANY_ROW = _text(
-    select(batch.c.last_seq)
-    .where(batch.c.queue_id == _given("queue_id"), batch.c.last_seq.between(_given("first_seq"), _given("last_seq")))
-    .limit(1)
+    select(batch.c.last_seq).where(batch.c.queue_id == _queue_id, batch.c.last_seq.between(_first, _last)).limit(1)
 )
 
 # --- undo
 
-_above = tuple_(_given("epoch"), _given("idx"))
 FORMER_OF = _text(
     select(*_kept)
-    .where(former.c.source == _given("source"), tuple_(former.c.epoch, former.c.idx) > _above)
+    .where(former.c.source == _given("source"), tuple_(former.c.epoch, former.c.idx) > _position)
     .order_by(*_kept[:7])
 )
 """What entries of a source above an (epoch, idx) replaced, in their order."""
 MARKS_ABOVE = _text(
     select(queue.c.queue_id, queue.c.next_seq).where(
-        queue.c.source == _given("source"), tuple_(queue.c.epoch, queue.c.idx) > _above
+        queue.c.source == _given("source"), tuple_(queue.c.epoch, queue.c.idx) > _position
     )
 )
 
@@ -211,15 +208,13 @@ RETURNED_NOW = _text(
 )
 # --- a piece of a discard
 
-_of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"))
-_upto = tuple_(_given("epoch"), _given("idx"))
 ROWS_TO_DISCARD = _text(
     select(batch.c.last_seq, batch.c.nbytes)
     .where(
-        batch.c.queue_id == _of_discard[0],
-        batch.c.last_seq.between(_of_discard[1], _of_discard[2]),
-        batch.c.first_seq >= _of_discard[1],
-        tuple_(batch.c.epoch, batch.c.idx) <= _upto,
+        batch.c.queue_id == _queue_id,
+        batch.c.last_seq.between(_first, _last),
+        batch.c.first_seq >= _first,
+        tuple_(batch.c.epoch, batch.c.idx) <= _position,
     )
     .order_by(batch.c.last_seq)
     .limit(_given("count_max"))
@@ -227,10 +222,10 @@ ROWS_TO_DISCARD = _text(
 SETTLED_TO_DISCARD = _text(
     select(settled.c.first_seq)
     .where(
-        settled.c.queue_id == _of_discard[0],
-        settled.c.first_seq.between(_of_discard[1], _of_discard[2]),
-        settled.c.last_seq <= _of_discard[2],
-        tuple_(settled.c.epoch, settled.c.idx) <= _upto,
+        settled.c.queue_id == _queue_id,
+        settled.c.first_seq.between(_first, _last),
+        settled.c.last_seq <= _last,
+        tuple_(settled.c.epoch, settled.c.idx) <= _position,
     )
     .order_by(settled.c.first_seq)
     .limit(1)
@@ -239,9 +234,9 @@ SETTLED_TO_DISCARD = _text(
 RETURNED_TO_DISCARD = _text(
     select(returned.c.seq)
     .where(
-        returned.c.queue_id == _of_discard[0],
-        returned.c.seq.between(_of_discard[1], _of_discard[2]),
-        tuple_(returned.c.epoch, returned.c.idx) <= _upto,
+        returned.c.queue_id == _queue_id,
+        returned.c.seq.between(_first, _last),
+        tuple_(returned.c.epoch, returned.c.idx) <= _position,
     )
     .order_by(returned.c.seq)
     .limit(1)
@@ -250,7 +245,6 @@ RETURNED_TO_DISCARD = _text(
 
 # --- reading
 
-_queue_id, _first, _last = _given("queue_id"), _given("first_seq"), _given("last_seq")
 _discarded = exists().where(
     discard.c.queue_id == batch.c.queue_id,
     discard.c.first_seq <= batch.c.first_seq,
@@ -302,11 +296,6 @@ SLICES = {
     "staged": (2, _slice(2, *_staged)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
-_entry = _columns(
-    batch,
-    "queue_id last_seq first_seq nbytes persistent source "
-    "epoch idx body_bytes published_ms deadline_bytes crc batch_id",
-)
 ENTRIES = _slice(2, *_entry)
 """From the index alone."""
 _batch_id = batch.c.batch_id == _given("batch_id")
