@@ -92,18 +92,11 @@ class Consumer(Subscription):
             return  # its acknowledgements find it
         self.waits_in.add(self)
 
-    @property
-    def is_active(self) -> bool:
-        return self.queue.is_active(self)
-
-    def restore(self) -> None:
-        self.queue.credited(self)
-
     def resume(self) -> None:
         self.waits_in = None
         node, queue = self.channel.shared, self.queue
         try:
-            self.restore()
+            queue.credited(self)
             node.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)

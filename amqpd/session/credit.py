@@ -59,15 +59,6 @@ class Subscription(Subscriber):
         self.ack_timeout_ms = ack_timeout_ms
         """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
 
-    @property
-    @abstractmethod
-    def is_active(self) -> bool:
-        """It may get messages: the queue has no other that is its single active consumer."""
-
-    @abstractmethod
-    def restore(self) -> None:
-        """Back into the rotation of its queue."""
-
     @abstractmethod
     def end(self, answer: Callable[[None], object]) -> None:
         """Its client cancelled it, or has gone; see `QueuePort.cancel`."""

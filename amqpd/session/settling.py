@@ -99,6 +99,6 @@ def _give_credit(channel: ChannelBase, entry: Delivered) -> None:
     channel.consumed -= entry.size
     channel.shared.to_dispatch.add(consumer.queue)
     if consumer.parked and consumer.waits_in is None:
-        consumer.restore()
+        consumer.queue.credited(consumer)
     if channel.shared_queue:
         channel.shared.waking.add(channel.shared_queue)

@@ -38,7 +38,7 @@ def consuming(consumer: Consumer) -> Consuming:
     """Of one that is there."""
     channel = consumer.channel
     held: Held = ""
-    if not consumer.is_active:
+    if not consumer.queue.is_active(consumer):
         held = "waits"
     elif channel.released or channel.connection.outbox_full:
         held = "slow"

@@ -147,7 +147,7 @@ def consumer_row(channel: ChannelBase, consumer: Subscription) -> Row:
         "priority": consumer.priority,
         "own_timeout": consumer.ack_timeout_ms,
         # All of them, unless the queue has a single active one.
-        "active": consumer.is_active,
+        "active": consumer.queue.is_active(consumer),
         "prefetch_count": consumer.prefetch,
         "consumer_timeout": timeout_ms(consumer, consumer.queue, channel.shared.limits.consumer_timeout_s),
         "messages_unacknowledged": consumer.unacked,
