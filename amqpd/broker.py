@@ -328,7 +328,7 @@ class Broker:
             self._cluster,
             peers,
         )
-        self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
+        self._alarms = ShortageWatch(self._settings, self._alarm, self.node.disk_space.told, self._opened.free_bytes)
         self._sampler = sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
         addresses = [(each.host, each.port, each.tls) for each in listeners]
         http = self._face.addresses if self._face is not None else []
@@ -494,9 +494,6 @@ class Broker:
     def _audit_full(self, full: bool) -> None:
         """The audit log cannot be written, and publishers are to wait for it."""
         self._alarm("audit", full, "audit log")
-
-    def _disk_space(self, free_bytes: int) -> None:
-        self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
 
     def _connection_left(self, connection: ConnectionBase) -> None:
         self.node.acts.closed(connection)

@@ -75,7 +75,7 @@ ARROWS = {
     "process": "errors faults vocabulary setting_tables config tracing security session publishing node storage "
     "journal.sqlite security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub "
     "compiled",
-    "broker": "errors vocabulary topology journal replication cluster config security flow session node methods "
+    "broker": "errors vocabulary topology journal replication cluster config security session node methods "
     "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
     "commands": "errors faults vocabulary topology replication setting_types config declarations "

@@ -39,19 +39,19 @@ class DiskSpace:
         self._taken: deque[tuple[int, int]] = deque()
         """(the journal's index, bytes) that the reading does not know of"""
 
-    def told(self, free_bytes: int, durable: int) -> None:
-        """So much is free beside what is to stay free; everything up to the journal's index `durable` is on disk."""
+    def told(self, free_bytes: int) -> None:
+        """So much is free beside what is to stay free, now that the journal has stored what it has."""
         self._free_bytes = free_bytes
-        while self._taken and self._taken[0][0] <= durable:
+        while self._taken and self._taken[0][0] <= self._journal.stored_index:
             self._taken.popleft()
 
-    def take(self, nbytes: int, index: int) -> bool:
-        """Whether this many bytes fit; then they count, as part of the journal's transaction `index`."""
+    def _take(self, nbytes: int) -> bool:
+        """Whether this many bytes fit; then they count, as part of the journal's transaction that gathers."""
         if self._free_bytes is None:
             return True
         if (nbytes + sum(each for _, each in self._taken)) * PLACES > self._free_bytes:
             return False
-        self._taken.append((index, nbytes))
+        self._taken.append((self._journal.index, nbytes))
         # Even if consumers settle all of it before it is written: it counts until the transaction is on the disk.
         self._journal.force()
         return True
@@ -65,7 +65,7 @@ class DiskSpace:
         for queue in queues:
             if queue.record.durable and (properties.persistent or queue.quorum):
                 stored += nbytes
-        if stored < LARGE_BYTES_MIN or self.take(stored, self._journal.index):
+        if stored < LARGE_BYTES_MIN or self._take(stored):
             return True
         self._log("does_not_fit_on_disk", bytes=stored, queues=len(queues))
         return False

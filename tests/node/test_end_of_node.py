@@ -122,7 +122,7 @@ def fanout(count: int) -> tuple[Harness, Client]:
     for number in range(count):
         client.declare(f"q{number}", durable=True)
         client.call(commands.Queue.Bind(queue=f"q{number}", exchange="amq.fanout"), commands.Queue.BindOk)
-    harness.node.disk_space.told(100_000_000, harness.node.journal.stored_index)
+    harness.node.disk_space.told(100_000_000)
     return harness, client
 
 
@@ -146,7 +146,7 @@ def test_what_was_taken_counts_until_a_reading_has_seen_it() -> None:
     for _ in range(2):
         client.publish(bytes(2_000_000), "", "amq.fanout", delivery_mode=2)
     assert [type(each).__name__ for each in client.take((commands.Basic.Ack, commands.Basic.Nack))] == ["Ack", "Nack"]
-    harness.node.disk_space.told(100_000_000, harness.node.journal.stored_index)
+    harness.node.disk_space.told(100_000_000)
     client.publish(bytes(2_000_000), "", "amq.fanout", delivery_mode=2)
     assert client.take(commands.Basic.Ack)
 
@@ -159,7 +159,7 @@ def test_copies_that_consumers_settled_before_they_were_written_count_no_longer_
     client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
     answers: list[str] = []
     for _ in range(6):
-        harness.node.disk_space.told(100_000_000, harness.node.journal.stored_index)
+        harness.node.disk_space.told(100_000_000)
         client.publish(bytes(1_000_000), "", "amq.fanout", delivery_mode=2)
         for taker in takers:
             taker.bodies()
