@@ -35,7 +35,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
-from amqpd.message.properties import Properties, PropertiesReader
+from amqpd.message.properties import PropertiesReader
 from amqpd.node.changes import Changes
 from amqpd.node.cluster import Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
@@ -68,7 +68,7 @@ from amqpd.session.holds import Holds
 from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd.session.services import Read, Resume, Services
+from amqpd.session.services import Read, Services
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
 from amqpd.tracing.tracer import SentRange, Tracer
@@ -233,7 +233,6 @@ class Node(NodePort):
         return self.registry.owned(connection_id)
 
     def quarantine(self, queue: Dispatchable, error: Exception) -> None:
-        """See `quarantine.py`: the error was raised by the queue's own work."""
         quarantine(self, queue, error)
 
     def _empty_vhost(self, name: str) -> None:
@@ -244,16 +243,12 @@ class Node(NodePort):
         if left:
             self.changes.submit(left, lambda _: None)
 
-    def delete_queue(self, queue: QueuePort, resume: Resume, by: Client | None = None) -> None:
-        """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
-        self.changes.remove(queue.record, resume, by=by)
-
     def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
         its record follows. A later declaration of the name comes behind that in the store. A queue that this node
         does not lead is left to its leader."""
         if self.queues.get((queue.record.vhost, queue.record.name)) is queue:
-            self.delete_queue(queue, lambda _: None, by)
+            self.changes.remove(queue.record, lambda _: None, by=by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()
 
@@ -353,12 +348,7 @@ class Node(NodePort):
 
     # Delays
 
-    def delay(
-        self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> Lanes | None:
-        """Publish the run when this time has passed; the lanes that its confirm must wait for; None: it cannot be
-        kept: what keeps delayed messages is out of service or parked, the virtual host has gone meanwhile, or it is a
-        dead letter and there are too many."""
+    def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
         return self.registry.delay(vhost, run, delay_ms, publication)
 
     def release(self, vhost: str, run: Run) -> Released:

@@ -369,8 +369,9 @@ class QueueRegistry:
         return topology.policy_of("queue", record.vhost, record.name, type_of(record.arguments)).definition
 
     def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
-        """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
-        in the journal."""
+        """Publish the run when this time has passed; the lanes that its confirm must wait for; None: it cannot be
+        kept: the virtual host has gone, its store of delayed messages is out of service, it is a dead letter and
+        there are too many, or those of an earlier run are parked, and have the store's place in the journal."""
         node = self._node
         if vhost not in node.topology.vhosts or (self._orphans and self._parked(vhost)):
             return None

@@ -81,7 +81,7 @@ def accept(
             node.replies.deliver(reply, run)
     elif not queues:
         if delay_ms:
-            kept = node.delay(channel.connection.vhost, run, properties, delay_ms, publication)
+            kept = node.delay(channel.connection.vhost, run, delay_ms, publication)
             waits, taken = kept or NONE, taken if kept is not None else 0
         else:
             taken = _unroutable(node, channel, run, route)

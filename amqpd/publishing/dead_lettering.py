@@ -134,7 +134,7 @@ def keep_dead_letters(node: PublishingNode, queue: LeaderQueue, run: Run, low: i
     if by_chance or awaited_of([target for target in found if target.record.name not in cycle]) is not None:
         lost = "too many wait for queues that take none now"
         publication = _begin_own(node, queue, dead_letter.run, dead_letter.run.count, made)
-        kept = node.delay(vhost, dead_letter.run, made, DEAD_LETTER_AGAIN_MS, publication)
+        kept = node.delay(vhost, dead_letter.run, DEAD_LETTER_AGAIN_MS, publication)
         if publication is not None:
             node.audit.end(publication, dead_letter.run.body_size, kept is not None)
     if kept is None and queue.dead_letter_lost_told_s != node.now_ms // 1000:

@@ -18,7 +18,7 @@ from amqpd.audit.publication import Publication
 from amqpd.flow.disk_space import DiskSpace
 from amqpd.journal.lane import Lanes
 from amqpd.kernel import Run
-from amqpd.message.properties import Properties, PropertiesReader
+from amqpd.message.properties import PropertiesReader
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes
@@ -102,9 +102,7 @@ class PublishingNode(SessionNode):
         it is not fenced."""
 
     @abstractmethod
-    def delay(
-        self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> Lanes | None:
+    def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
         """Publish the run after this time; the lanes that its confirm must wait for; None: it cannot be kept."""
 
     @abstractmethod

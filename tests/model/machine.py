@@ -246,8 +246,7 @@ class Machine:
         self.settle_down()
 
     def put_off(self, run: Run, delay_ms: int, publication: Publication | None = None) -> None:
-        node = self.harness.node
-        node.delay("/", run, node.properties.read(run.properties), delay_ms, publication)
+        self.harness.node.delay("/", run, delay_ms, publication)
 
     def consume(self, number: int, name: str, prefetch: int, no_ack: bool, priority: int) -> None:
         queue = self.model.queues.get(name)

@@ -28,11 +28,10 @@ from tests.harness.runs import raw_publish
 class WaitingNode(Node):
     waiting: Waiting | None = None
 
-    def delay(
-        self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> Lanes | None:
+    def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
         if self.waiting is None:
-            return super().delay(vhost, run, properties, delay_ms, publication)
+            return super().delay(vhost, run, delay_ms, publication)
+        properties = self.properties.read(run.properties)
         return self.journal.lane.alone if self.waiting.delay(vhost, run, properties, delay_ms) else NONE
 
 

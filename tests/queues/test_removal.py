@@ -237,7 +237,7 @@ def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, 
     data = publish_bytes(b"later", "q", delivery_mode=1)
     run = scan_publishes(data, 0, len(data), 1 << 20)
     assert run is not None
-    assert harness.node.delay("/", run, harness.node.properties.read(run.properties), 100, None)
+    assert harness.node.delay("/", run, 100, None)
     later(harness, 100)
     assert get(client) is None
     now_ms = harness.node.now_ms

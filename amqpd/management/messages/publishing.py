@@ -145,7 +145,7 @@ async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Pr
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, read)
     route.passed.count(1, 0)
-    kept = node.delay(vhost, run, read, properties.delay_ms, publication)
+    kept = node.delay(vhost, run, properties.delay_ms, publication)
     if publication is not None:
         audit.end(publication, run.body_size, True)
     on.run_effects()
