@@ -77,7 +77,7 @@ class Choices:
         return found, leader
 
     def copies_of(self, wanted: WantedSource) -> int:
-        """See `Heard.copies_of`."""
+        """On how many nodes."""
         return self._heard.copies_of(wanted, self._copies)
 
     def leader_for(self, wanted: WantedSource) -> str:

@@ -91,7 +91,7 @@ class OwnDisk:
         failed: Callable[[], None],
         wait_capacity: Callable[[], Awaitable[None]],
     ) -> None:
-        """See `Shell.read_state`. `wait_capacity`: returns when the link takes more."""
+        """Gives `sends` what the disk has of it, part by part. `wait_capacity`: returns when the link takes more."""
         # What is known to be committed may be on its way to the disk.
         await self._all_on_disk()
         try:

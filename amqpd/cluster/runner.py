@@ -374,7 +374,7 @@ class ClusterRunner(Shell, Cluster):
     # The journal
 
     def stored(self, index: int) -> None:
-        """See `Forwarder.stored`."""
+        """The journal's transactions up to this one are on the own disk."""
         self._own.stored()
         paused, self._paused = self._paused, set()
         for link in paused:
@@ -383,13 +383,13 @@ class ClusterRunner(Shell, Cluster):
             self.forwarder.stored(index)
 
     def unusable(self, sources: Mapping[int, str]) -> None:
-        """See `Forwarder.unusable`. Between two transactions: the disk has what it has."""
+        """What the disk has left out of what leaders sent. Between two transactions: the disk has what it has."""
         found = replicas_of(self._disk)
         for source, reason in sources.items():
             self._forwarder.unusable(found[source], reason)
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
-        """See `LedSources.cut`."""
+        """What the lanes have of this transaction is sent to the peers; what the own disk gets of it."""
         return self._forwarder.led_sources.cut(index, payloads)
 
     # Links (`LinkEvents`)

@@ -206,7 +206,7 @@ class DelayedMessages(Paged):
         return count > 0
 
     def _leaves(self, first: int, last: int) -> None:
-        """See `Leaving`: it was not released at once."""
+        """It was not released at once."""
         self._left_over += 1
         name, self._stopped_by = self._stopped_by, ""
         if name:

@@ -240,7 +240,7 @@ class Timetable:
         return None if copies is None else (copies.segment.first, copies.segment.last)
 
     def loaded(self, first: int, rows: list[Row]) -> None:
-        """See `Paging.loaded`. What is `lost` then has to be read."""
+        """These copies were read back. What is `lost` then has to be read."""
         copies, self.coming = self.coming, None
         if copies is not None and copies.segment.left:
             damage = "the journal has no row for these copies"

@@ -238,7 +238,7 @@ class Replicas:
         self._replicas[replica.source] = replica
 
     def cast_vote(self, source: int, asked: Vote, writes: list[Write]) -> bool:
-        """See `Replica.cast_vote`. Raises KeyError for a source of which there is none here."""
+        """Raises KeyError for a source of which there is no replica here."""
         self.votes += 1
         return self._replicas[source].cast_vote(asked, writes)
 

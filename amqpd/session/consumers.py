@@ -136,7 +136,7 @@ class Consumer(Subscription):
             self._await_acks(tag, count, seq)
 
     def pass_on(self, runs: list[Run], seq: int) -> int:
-        """See `Subscriber.pass_on`. As many calls of `deliver`, but what they all need is looked up once."""
+        """As many calls of `deliver`, but what they all need is looked up once."""
         if self.credit() <= 0:
             return 0
         try:

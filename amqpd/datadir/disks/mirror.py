@@ -60,7 +60,7 @@ class MirroredDisk:
         """Each was, when it was opened."""
 
     def recover(self) -> Recovered:
-        """See `Disk`. Each disk begins the same incarnation."""
+        """Each disk begins the same incarnation."""
         found: dict[OneDisk, Recovered] = {}
 
         def recover(disk: OneDisk) -> None:
@@ -70,7 +70,7 @@ class MirroredDisk:
         return found[self.group.first()]
 
     def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
-        """See `Disk`. After DiskFull, DisksLost too, it may be committed again."""
+        """After DiskFull, DisksLost too, it may be committed again."""
         if transaction is not self._transaction:
             for row in transaction.rows:
                 row.join()  # once, and not by each disk
@@ -139,7 +139,7 @@ class MirroredDisk:
 
     @property
     def names(self) -> dict[str, str]:
-        """See `SqliteDisk.names`. While no disk has everything, those that were known last."""
+        """While no disk has everything, those that were known last."""
         with suppress(DisksLost):
             self._names = self.group.first().names
         return self._names
@@ -167,7 +167,7 @@ class MirroredDisk:
         self.group.close()
 
     def sharing(self) -> AbstractContextManager[None]:
-        """See `Checkpoints.sharing`, of the disk that `path` is of."""
+        """Of the disk that `path` is of: while another connection of this process may copy its log."""
         return self.group.first().sharing()
 
     def payload(self, entry: SourceEntry) -> bytes:
@@ -183,8 +183,8 @@ class MirroredDisk:
         return self._questions.ask(lambda disk: disk.recovered_of(sources))[1]
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
-        """See `SourcesDisk`. When the disk fails or hangs in between it ends with ValueError: another one may give
-        other parts, and who wants the state asks again."""
+        """When the disk fails or hangs in between it ends with ValueError: another one may give other parts, and who
+        wants the state asks again."""
         number, parts = self._questions.ask(lambda disk: disk.state_parts(source, after, base))
         return self._parts(number, parts)
 

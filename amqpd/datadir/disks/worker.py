@@ -124,7 +124,7 @@ class Worker:
         return reader.busy_s() > HANG_S
 
     def run(self, work: Callable[[OneDisk], T], timeout_s: float) -> T:
-        """See `DiskGroup.run_on`. Raises TimeoutError at once when the disk is closed."""
+        """Between two steps, in the disk's thread. Raises TimeoutError, at once when the disk is closed."""
         done = threading.Event()
         answers: list[T] = []
         errors: list[Exception] = []

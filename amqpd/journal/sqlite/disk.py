@@ -117,8 +117,8 @@ class SqliteDisk(Adopts):
         return self._sources.head(source)
 
     def recover(self, epoch: int = 0) -> Recovered:
-        """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
-        written before all is read. `epoch`: of this incarnation, if it is not the next one."""
+        """Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is written
+        before all is read. `epoch`: of this incarnation, if it is not the next one."""
         found, self._found = self._found or self._look(), None
         self._take_over(found)
         self._begin_epoch(epoch, found.rows)
@@ -140,8 +140,8 @@ class SqliteDisk(Adopts):
     def commit(
         self, transaction: JournalTransaction, *, housekeeping: bool = True, outcome: JointOutcome | None = None
     ) -> None:
-        """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again. `outcome`:
-        of several disks."""
+        """Of DiskFull only: nothing was written, the same transaction may be committed again. `outcome`: of several
+        disks."""
         if self._failure is not None:  # not by a call: this is done for each commit
             raise DiskFailure(self._failure)
         sources, local = self._sources, self._sources.local
@@ -171,7 +171,7 @@ class SqliteDisk(Adopts):
         return not (self.checkpoints.lasts() or self._discards.pending or self._noted)
 
     def vacuum_step(self, rests: bool = False) -> bool:
-        """See `Disk`. Deletes what was discarded, gives free pages back to the file system, empties the WAL."""
+        """Deletes what was discarded, gives free pages back to the file system, empties the WAL."""
         if not self._recovered:
             raise ValueError("the journal is not recovered yet")
         if self.kept:

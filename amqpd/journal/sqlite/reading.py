@@ -41,7 +41,7 @@ class RowReader:
         self._look_again_s = 0.0
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
-        """See `journal.disk.Disk`. Rows that do not fit into bytes_max any more are not read; the first always is."""
+        """Rows that do not fit into bytes_max any more are not read; the first always is."""
         connection = self._connection
         with self.turn:
             try:

@@ -58,7 +58,7 @@ class RunningStore:
         return control.call(self._data_dir, "refresh", timeout_s=ANSWER_TIMEOUT_S) is not None
 
     async def range(self, prefix: str) -> Snapshot:
-        """See `MetadataStore`. Raises Unavailable."""
+        """What the broker's store has. Raises Unavailable."""
         rows = control.rows(self._data_dir, "metadata read", {"prefix": prefix}, ANSWER_TIMEOUT_S)
         if rows is None:
             raise Unavailable(ENDED)
@@ -72,7 +72,7 @@ class RunningStore:
         return Snapshot(first["revision"], entries)
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
-        """See `MetadataStore`. Raises Unavailable."""
+        """One transaction, which the broker's store makes. Raises Unavailable."""
         request = {
             "compares": [[each.key, each.mod_revision] for each in compares],
             "operations": [[each.key, each.value if isinstance(each, PutKey) else None] for each in operations],

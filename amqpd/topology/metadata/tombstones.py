@@ -62,7 +62,7 @@ log = structlog.get_logger(component="metadata store")
 
 
 async def forget_old(store: MetadataStore, ids: Collection[int], keep: int) -> None:
-    """See `MetadataStore.forget_dropped`."""
+    """The journal has nothing of these any more; what the store cannot do now is left to later."""
     if not ids:
         return
     try:
