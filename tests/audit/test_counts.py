@@ -28,7 +28,8 @@ def counts(harness: RecordedHarness) -> MinuteCounts:
 
 def counted(harness: RecordedHarness, counts: MinuteCounts) -> Found:
     """What the minute brought: (queue or user, figure) -> count."""
-    counts.write(harness.node.audited(), list(harness.node.connections.values()))
+    for _ in counts.write_in_steps(harness.node.audited(), list(harness.node.connections.values())):
+        pass
     return figures(harness)
 
 

@@ -59,12 +59,8 @@ class MinuteCounts:
             return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
-    def write(self, queues: Sequence[Audited], connections: list[Client]) -> None:
-        for _ in self.write_in_steps(queues, connections):
-            pass
-
     def write_in_steps(self, queues: Sequence[Audited], connections: list[Client]) -> Iterator[None]:
-        """As `write`; the node may go on between two steps."""
+        """The node may go on between two steps."""
         recorder, coverage = self._coverage.recorder, self._coverage
         for at, connection in enumerate(connections, 1):
             self.left(connection)

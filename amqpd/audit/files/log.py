@@ -15,7 +15,6 @@ import json
 import math
 import socket
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +138,9 @@ class AuditLog:
         # What is found damaged in the spool can still be told of.
         await self.writer.convert_finished()
         self.recorder.later()
-        self._count()
+        for _ in self.counts.write_in_steps(self._node.audited(), list(self._node.connections.values())):
+            pass
+        self.writer.sink.record()
         self._anchor_all(ANCHOR_STOPPED)
         self.recorder.act("stopped", {"detail": json.dumps({"flushed": flushed})})
         try:
@@ -151,7 +152,7 @@ class AuditLog:
     @property
     def handlers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """For the control server."""
-        return {"audit status": self._status, "audit flush": partial(self._flush)}
+        return {"audit status": self._status, "audit flush": self._flush}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         assert self._node is not None
@@ -160,12 +161,6 @@ class AuditLog:
 
     async def _flush(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"waiting": await self.writer.flush(), "folder": str(self.writer.events)}
-
-    def _count(self) -> None:
-        assert self._node is not None
-        self.recorder.later()
-        self.counts.write(self._node.audited(), list(self._node.connections.values()))
-        self.writer.sink.record()
 
     def _anchor_all(self, kind: int) -> None:
         assert self._node is not None

@@ -274,8 +274,7 @@ class AuditWriter:
     async def _convert_all(self) -> None:
         begun = False
         while True:
-            while self._finished and await self._convert_next():
-                pass
+            await self.convert_finished()
             if not begun:
                 # What was converted saw to it; where there was nothing, it is still to be done.
                 with trio.CancelScope(shield=True):
