@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -89,23 +88,18 @@ class ShortageWatch:
         self,
         settings: Settings,
         on_change: OnChange,
-        on_space: Callable[[int], None] = lambda free_bytes: None,
-        free_bytes: Callable[[], int] | None = None,
+        on_space: Callable[[int], None],
+        free_bytes: Callable[[], int],
     ) -> None:
-        """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`. `free_bytes`: of
-        several disks, what most of them have; it answers at once."""
-        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(settings.directories[0]).free)
+        """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`. `free_bytes`
+        answers at once."""
+        self._free_bytes = free_bytes
         self._on_change = on_change
         self._on_space = on_space
         self._process = psutil.Process()
         self._resident_bytes = self._disk_free_bytes = 0
-        self._on: frozenset[AlarmKind] = frozenset()
+        self.on: frozenset[AlarmKind] = frozenset()
         self.limits = limits_from(settings)
-
-    @property
-    def on(self) -> frozenset[AlarmKind]:
-        """The alarms that are on."""
-        return self._on
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -116,24 +110,21 @@ class ShortageWatch:
         """Free space at the last look, and where the alarms begin."""
         return {"disk_free_bytes": self._disk_free_bytes, **asdict(self.limits)}
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Started after the first look, so that a broker on a full disk blocks publishers from the first one
-        on."""
-        readings = self.look()
-        task_status.started()
+    async def run(self) -> None:
+        """Until cancelled."""
         while True:
-            await trio.sleep(next_look_s(readings, self.limits))
             readings = self.look()
+            await trio.sleep(next_look_s(readings, self.limits))
 
     def look(self) -> Readings:
         """One look: calls `on_change` for what changed."""
         readings = self.read()
-        if "memory" in self._on:
+        if "memory" in self.on:
             give_memory_back()
         self._on_space(readings.disk_free_bytes - self.limits.disk_free_bytes_min)
-        on = decide(readings, self.limits, self._on)
+        on = decide(readings, self.limits, self.on)
         kind: AlarmKind
-        for kind in sorted(on ^ self._on):
+        for kind in sorted(on ^ self.on):
             (log.warning if kind in on else log.info)(
                 f"{kind} alarm {'on: publishers wait' if kind in on else 'off'}",
                 resident_bytes=readings.resident_bytes,
@@ -142,7 +133,7 @@ class ShortageWatch:
                 disk_free_bytes_min=self.limits.disk_free_bytes_min,
             )
             self._on_change(kind, kind in on)
-            self._on ^= {kind}
+            self.on ^= {kind}
         return readings
 
     def read(self) -> Readings:

@@ -9,6 +9,7 @@ Not here: what is done with it (`broker.py`).
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -73,10 +74,9 @@ class OpenNode:
         else:
             await self._watch.run_control(control.run_in, task_status)
 
-    @property
-    def free_bytes(self) -> Callable[[], int] | None:
-        """What most of several directories have free. None: there is one."""
-        return None if self._watch is None else self._watch.free_bytes
+    def free_bytes(self) -> int:
+        """Of the disk; of several, what most of them have. It answers at once."""
+        return shutil.disk_usage(self.directory).free if self._watch is None else self._watch.free_bytes()
 
     def facts(self) -> dict[str, list[str]]:
         """For `amqpd status`: of each directory of several, how it is."""
