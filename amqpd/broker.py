@@ -340,7 +340,7 @@ class Broker:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             if self._spans is not None:
                 recording.start_soon(supervised, self._spans.run, "spans", self.node.faults)
-            flushed = await self._serve(ControlServer(self._opened.directory, commands), listeners, tls, stop)
+            flushed = await self._serve(ControlServer(commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
         await self._audit.end(flushed, self._stop_by - trio.current_time())
         if self._spans is not None:

@@ -70,9 +70,9 @@ class OpenNode:
     ) -> None:
         """Accept commands in each data directory."""
         if self._watch is None:
-            await control.run(task_status)
+            await control.run(self.directory, task_status)
         else:
-            await self._watch.run_control(control.run_in, task_status)
+            await self._watch.run_control(control.run, task_status)
 
     def free_bytes(self) -> int:
         """Of the disk; of several, what most of them have. It answers at once."""

@@ -297,7 +297,7 @@ def test_a_running_broker_has_applied_the_change_when_the_command_returns(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run)
-            await nursery.start(control.ControlServer(data_dir, Commands({"refresh": refresh})).run)
+            await nursery.start(control.ControlServer(Commands({"refresh": refresh})).run, data_dir)
             # The command runs trio itself, so it needs a thread.
             for words in (["user", "add", "alice", "x"], ["permission", "set", "/", "alice", "", "", ""]):
                 result = await trio.to_thread.run_sync(lambda words=words: run(*words))

@@ -31,7 +31,7 @@ async def test_every_kind_is_the_same_on_the_other_side_of_the_socket(tmp_path: 
         raise of_kind(arguments["kind"], f"because it is {arguments['kind']}")
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(control.ControlServer(tmp_path, Commands({"refuse": refuse})).run)
+        await nursery.start(control.ControlServer(Commands({"refuse": refuse})).run, tmp_path)
         for kind, each in KINDS.items():
             with pytest.raises(ManagementError, match=rf"^because it is {kind}$") as refused:
                 await trio.to_thread.run_sync(partial(control.call, tmp_path, "refuse", {"kind": kind}))

@@ -165,8 +165,8 @@ class DisksWatch:
         """What more than half of the directories have free, at least."""
         return self._glances.free_bytes()
 
-    async def run_control(self, run_in: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[None]) -> None:
-        """Accept commands in each directory that counts, until cancelled; `run_in` does, in one of them."""
+    async def run_control(self, run: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[None]) -> None:
+        """Accept commands in each directory that counts, until cancelled; `run` does, in one of them."""
         scopes: dict[int, trio.CancelScope] = {}
         begun: dict[int, trio.Event] = {}
 
@@ -176,7 +176,7 @@ class DisksWatch:
                 begun[number] = trio.Event()
                 with trio.CancelScope() as scopes[number]:
                     try:
-                        await run_in(self._disks.paths[number])
+                        await run(self._disks.paths[number])
                     except OSError as error:
                         path, reason = str(self._disks.paths[number]), error.strerror or str(error)
                         log.warning("no commands are accepted in it", path=path, reason=reason)

@@ -226,17 +226,12 @@ class ControlServer:
     """Answers commands while `run` runs. The data directory's lock must be held: a socket that a dead broker
     left is replaced."""
 
-    def __init__(self, data_dir: Path, commands: Commands) -> None:
-        self._data_dir = data_dir
+    def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._connections = 0
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, data_dir: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accepts until cancelled; started when commands are accepted. Removes the socket at its end."""
-        await self.run_in(self._data_dir, task_status)
-
-    async def run_in(self, data_dir: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accepts commands as `run` does, in another directory of the node."""
         file = data_dir / SOCKET_NAME
         with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listener:
             file.unlink(missing_ok=True)

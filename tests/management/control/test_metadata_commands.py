@@ -44,7 +44,7 @@ async def test_entries_of_any_length_go_over_the_control_socket(
     store = MemoryStore(MemorySpace())
     lease = await store.grant_lease(60)
     async with trio.open_nursery() as nursery:
-        await nursery.start(ControlServer(tmp_path, Commands(handlers(store), {}, streams(store))).run)
+        await nursery.start(ControlServer(Commands(handlers(store), {}, streams(store))).run, tmp_path)
 
         async def in_thread(work: object, *given: object) -> object:
             return await trio.to_thread.run_sync(lambda: trio.run(work, *given))  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ HANDLERS = {"echo": echo, "refuse": refuse, "broken": broken, "failing": failing
 async def running(data_dir: Path) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
         await nursery.start(
-            ControlServer(data_dir, Commands(HANDLERS, {"numbers": numbers}, {"slow": slow_numbers})).run
+            ControlServer(Commands(HANDLERS, {"numbers": numbers}, {"slow": slow_numbers})).run, data_dir
         )
         yield
         nursery.cancel_scope.cancel()
