@@ -21,10 +21,10 @@ from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.dispatchable import Paged
-from amqpd.queues.levels import LEVEL_BITS
 from amqpd.queues.messages import Messages
 from amqpd.queues.paging import unlike
 from amqpd.queues.segment import Segment
+from amqpd.queues.store import SEQ_BITS
 
 READY, UNACKED = "ready", "unacked"
 ID_MAX = (1 << 63) - 1
@@ -156,13 +156,13 @@ def _levels(queue: Paged) -> list[Messages]:
 
 
 def _offset(queue_id: int, level: Messages) -> int:
-    return (level.queue_id - queue_id) << LEVEL_BITS
+    return (level.queue_id - queue_id) << SEQ_BITS
 
 
 def _inside(queue: Paged, level: Messages, ids: Ids) -> Ids:
     """The ids that are the level's, as its sequence numbers."""
     offset = _offset(queue.record.id, level)
-    return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << LEVEL_BITS) - 1, ids)]
+    return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << SEQ_BITS) - 1, ids)]
 
 
 def _cut(first: int, last: int, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -28,8 +28,7 @@ from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.store import SEQ_BITS
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
-LEVEL_BITS = SEQ_BITS
-SEQ_MASK = _MASK = (1 << LEVEL_BITS) - 1
+SEQ_MASK = (1 << SEQ_BITS) - 1
 
 
 class Levels:
@@ -55,7 +54,7 @@ class Levels:
             level.keep_books(open_book)
 
     def level_of(self, seq: int) -> Messages:
-        return self._levels[seq >> LEVEL_BITS]
+        return self._levels[seq >> SEQ_BITS]
 
     def transfers(self, transfers: bool) -> None:
         """What expires goes somewhere, so its body is needed."""
@@ -101,20 +100,20 @@ class Levels:
                     return None
                 self.arrived_ms = backlog.arrived_ms
                 run, low, high, seq, redelivered = piece
-                return run, low, high, priority << LEVEL_BITS | seq, redelivered
+                return run, low, high, priority << SEQ_BITS | seq, redelivered
         return None
 
     def settle(self, first: int, last: int, cause: int = ACKED, instead: int = 0) -> int:
-        return self._levels[first >> LEVEL_BITS].backlog.settle(first & _MASK, last & _MASK, cause, instead)
+        return self._levels[first >> SEQ_BITS].backlog.settle(first & SEQ_MASK, last & SEQ_MASK, cause, instead)
 
     def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
-        count, back, stopped = self._levels[first >> LEVEL_BITS].transfer(
-            first & _MASK, last & _MASK, transfer, cause
+        count, back, stopped = self._levels[first >> SEQ_BITS].transfer(
+            first & SEQ_MASK, last & SEQ_MASK, transfer, cause
         )
-        return count, back, (first & ~_MASK) + stopped
+        return count, back, (first & ~SEQ_MASK) + stopped
 
     def requeue(self, first: int, last: int) -> None:
-        self._levels[first >> LEVEL_BITS].backlog.requeue(first & _MASK, last & _MASK)
+        self._levels[first >> SEQ_BITS].backlog.requeue(first & SEQ_MASK, last & SEQ_MASK)
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, level by level, in steps."""
@@ -247,4 +246,4 @@ class Levels:
 
 
 def _leaving_in(leaving: Leaving, priority: int, first: int, last: int) -> None:
-    leaving(priority << LEVEL_BITS | first, priority << LEVEL_BITS | last)
+    leaving(priority << SEQ_BITS | first, priority << SEQ_BITS | last)

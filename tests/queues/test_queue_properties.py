@@ -13,8 +13,9 @@ from amqpd.kernel import Run, scan_publishes
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.arrivals import ARRIVAL_MS, COARSE_MS, ArrivalTimes
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.levels import LEVEL_BITS, Levels
+from amqpd.queues.levels import Levels
 from amqpd.queues.segment import Segment
+from amqpd.queues.store import SEQ_BITS
 from amqpd.queues.stretches import Stretches
 from tests.harness.harness import publish_bytes
 
@@ -135,7 +136,7 @@ def test_levels_give_the_highest_first_and_each_in_order(steps: list[Any]) -> No
             assert (piece is None) == (not ready)
             if piece is not None:
                 run, low, high, seq, _ = piece
-                assert (high - low, run.body_size, seq >> LEVEL_BITS) == (1, ready[0][1], -ready[0][0])
+                assert (high - low, run.body_size, seq >> SEQ_BITS) == (1, ready[0][1], -ready[0][0])
                 taken.append((seq, ready.pop(0)))
         elif step == "purge":
             assert sum(count for count, _ in levels.purging()) == len(ready)
