@@ -69,24 +69,15 @@ class QueueCounts:
         self.counted = [0] * len(COUNTED)
         self.time_in_queue = [0] * (len(TIME_IN_QUEUE_MS) + 1)
 
-    def add(self, facts: Facts) -> None:
-        self.counted = [a + b for a, b in zip(self.counted, _counted(facts), strict=True)]
-        self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, facts.time_in_queue, strict=True)]
-
-    def merge(self, other: QueueCounts) -> None:
-        self.counted = [a + b for a, b in zip(self.counted, other.counted, strict=True)]
-        self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, other.time_in_queue, strict=True)]
+    def add(self, more: Facts | QueueCounts) -> None:
+        self.counted = [a + b for a, b in zip(self.counted, _counted(more), strict=True)]
+        self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, more.time_in_queue, strict=True)]
 
     def __getattr__(self, name: str) -> int:
         """One of them by its name, as `Facts` has it."""
         if name not in COUNTED:
             raise AttributeError(name)
         return self.counted[COUNTED.index(name)]
-
-    def copy(self) -> QueueCounts:
-        found = QueueCounts()
-        found.counted, found.time_in_queue = list(self.counted), list(self.time_in_queue)
-        return found
 
 
 class ConnectionCounts:
@@ -109,12 +100,6 @@ class ConnectionCounts:
             if channel.confirms is not None:
                 self.to_confirm += channel.confirms.published
                 self.confirmed += channel.confirms.told
-
-    def copy(self) -> ConnectionCounts:
-        found = ConnectionCounts()
-        for name, value in vars(self).items():
-            setattr(found, name, value)
-        return found
 
 
 class Rated:

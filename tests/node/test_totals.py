@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from pamqp import commands
 
 from amqpd.node.totals import SUMS, ConnectionCounts, QueueCounts, Rated, Totals
@@ -20,11 +22,11 @@ def sums(**counts: int) -> list[int]:
 
 def counted(harness: Harness) -> tuple[ConnectionCounts, QueueCounts]:
     """Of all that is there, and all that was."""
-    connections, queues = harness.node.totals.of_connections.copy(), QueueCounts()
+    connections, queues = copy(harness.node.totals.of_connections), QueueCounts()
     for connection in harness.node.connections.values():
         connections.add(connection)
     for known in harness.node.totals.of_queues.values():
-        queues = known.copy()
+        queues = copy(known)
     for queue in harness.node.queues.values():
         queues.add(queue.facts)
     return connections, queues

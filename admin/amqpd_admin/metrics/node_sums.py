@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 
 import trio
 
@@ -39,8 +40,8 @@ class NodeSums:
     def __init__(self, node: Node) -> None:
         totals = node.totals
         self.totals = totals
-        self.connections = totals.of_connections.copy()
-        self.queues: dict[str, QueueCounts] = {kind: known.copy() for kind, known in totals.of_queues.items()}
+        self.connections = copy(totals.of_connections)
+        self.queues: dict[str, QueueCounts] = {kind: copy(known) for kind, known in totals.of_queues.items()}
         """by type"""
         self.publishers = self.consumers = 0
         self.channels: Counter[str] = Counter()
@@ -55,7 +56,7 @@ class NodeSums:
         """Of all types together."""
         found = QueueCounts()
         for known in self.queues.values():
-            found.merge(known)
+            found.add(known)
         return found
 
 
