@@ -149,19 +149,12 @@ def drop_over_limits(messages: Messages | Levels, settings: QueueSettings) -> in
         return 0
     first, last = stretch
     segment = backlog.store.segments[backlog.store.index_of(first)]
-    over = 0 if settings.max_length is None else _ready(messages) - settings.max_length
+    levels = list(messages.levels())
+    over = 0 if settings.max_length is None else sum(each.backlog.ready for each in levels) - settings.max_length
     if over <= 0:
-        nbytes = _ready_bytes(messages) - (settings.max_length_bytes or 0)
+        nbytes = sum(each.backlog.ready_bytes for each in levels) - (settings.max_length_bytes or 0)
         over = -(-nbytes * segment.left // max(segment.body_bytes, 1))
     return backlog.leave(first, min(last, first + max(over, 1) - 1), DROPPED)
-
-
-def _ready(messages: Messages | Levels) -> int:
-    return sum([level.backlog.ready for level in messages.levels()])
-
-
-def _ready_bytes(messages: Messages | Levels) -> int:
-    return sum([level.backlog.ready_bytes for level in messages.levels()])
 
 
 def whole_again(damage: DamagedSegment) -> None:

@@ -177,11 +177,7 @@ class Timetable:
         del self._batches[number]
         if batch is self._batch:
             self._gathered, self._gathered_bytes = [], 0
-        elif batch is self._written:
-            self._writing = []
-        for copies in batch.rows:
-            self._over(copies)
-        batch.rows = []
+        self._end(batch)
 
     def next_ms(self) -> int | None:
         """When there is something to do: messages are due, or a row has to be read."""
@@ -253,15 +249,16 @@ class Timetable:
                     damage = f"the journal's row for these copies is not what was written: {error}"
             if damage:
                 self.damaged = damage
-                self._give_up(copies.batch)
+                self._end(copies.batch)
+                self.lost |= {copies.batch.number}
 
-    def _give_up(self, batch: CopyBatch) -> None:
+    def _end(self, batch: CopyBatch) -> None:
+        """Its rows are not needed any more, nor made."""
         if batch is self._written:
             self._writing = []
         for copies in batch.rows:
             self._over(copies)
         batch.rows = []
-        self.lost |= {batch.number}
 
     def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))
