@@ -330,8 +330,20 @@ class Removal:
 
     def take_counted(self, limit: int) -> Piece | None:
         """As `Backlog.take`, and messages that have come back say how often they were delivered."""
-        assert isinstance(self._backlog, Backlog)
-        return take_counted(self._backlog, self.counts, self._counted_below, limit)
+        backlog, counts = self._backlog, self.counts
+        assert isinstance(backlog, Backlog)
+        returned = backlog.returned
+        if not returned:
+            if backlog.store.cursor >= self._counted_below:
+                return backlog.take(limit)
+            # What came back before a restart stands in its place again.
+            return _with_count(backlog.take(1), counts)
+        first = returned.first[0]
+        count = counts.get(first, 0)
+        alike, most = 1, backlog.next_returned(limit)
+        while alike < most and counts.get(first + alike, 0) == count:
+            alike += 1
+        return _with_count(backlog.take(alike), counts)
 
     def forget(self, first: int, last: int) -> None:
         """The messages first..last are settled: nobody asks for their delivery counts any more."""
@@ -403,22 +415,6 @@ class Removal:
         self._facts.dead_lettered += dead_lettered
         self.pending_count -= dead_lettered
         return dead_lettered, instead
-
-
-def take_counted(backlog: Backlog, counts: dict[int, int], counted_below: int, limit: int) -> Piece | None:
-    """As `Backlog.take`. What came back before the last restart has smaller numbers than `counted_below`."""
-    returned = backlog.returned
-    if not returned:
-        if backlog.store.cursor >= counted_below:
-            return backlog.take(limit)
-        # What came back before a restart stands in its place again.
-        return _with_count(backlog.take(1), counts)
-    first = returned.first[0]
-    count = counts.get(first, 0)
-    alike, most = 1, backlog.next_returned(limit)
-    while alike < most and counts.get(first + alike, 0) == count:
-        alike += 1
-    return _with_count(backlog.take(alike), counts)
 
 
 def without(counts: dict[int, int], first: int, last: int) -> dict[int, int]:
