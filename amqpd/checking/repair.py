@@ -16,7 +16,7 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,11 @@ class Repaired:
         return [each for each in found if not each.kind.startswith(HARMLESS)]
 
     def plain(self) -> dict[str, Any]:
-        members = [asdict(each) for each in self.consequences]
-        for each in members:
-            each["queue_id"] = None if each["queue_id"] is None else str(each["queue_id"])
         return {
             "before": self.before.plain(),
             "after": self.after.plain(),
             "kept": None if self.kept is None else str(self.kept),
-            "consequences": members,
+            "consequences": [each.plain() for each in self.consequences],
             "can_start": not self.in_the_way,
         }
 

@@ -46,6 +46,10 @@ class Finding:
     def line(self) -> str:
         return f"{self.file}: {self.text}" + (f"; {self.remedy}" if self.remedy else "")
 
+    def plain(self) -> dict[str, Any]:
+        """For JSON. Numbers of queues are texts: programs that keep numbers as floats would change them."""
+        return {**asdict(self), "queue_id": None if self.queue_id is None else str(self.queue_id)}
+
 
 @dataclass(slots=True)
 class JournalQueueNames:
@@ -139,14 +143,8 @@ class Report:
         return sum(each.severity == severity for each in self.findings)
 
     def plain(self) -> Mapping[str, Any]:
-        """For JSON. Numbers of queues are texts: programs that keep numbers as floats would change them."""
-        found = []
-        for each in self.findings:
-            members = asdict(each)
-            members["queue_id"] = None if each.queue_id is None else str(each.queue_id)
-            found.append(members)
         counts = {"damage": self.count(DAMAGE), "notes": self.count(NOTE), "newer": self.count(NEWER)}
-        return {**counts, "findings": found}
+        return {**counts, "findings": [each.plain() for each in self.findings]}
 
 
 def messages(first: int, last: int | None) -> str:
