@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from amqpd.backup.copying import SYNC_BYTES, explained
@@ -26,7 +25,7 @@ from amqpd.backup.soundness import check_journal, check_metadata, check_pages, c
 from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.database import JOURNAL
-from amqpd.storage.files import sync_directory
+from amqpd.storage.files import free_folder, sync_directory
 
 RESTORING = "restoring"
 REPLACED = "replaced-"
@@ -145,12 +144,7 @@ def _read(path: Path, read: Callable[[int], bytes | None]) -> bytes:
 
 def _move_aside(data_dir: Path, names: list[str]) -> Path:
     """Into a folder of the directory itself: it may be a mount point, and its lock is held there."""
-    stem = REPLACED + datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = data_dir / stem
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = data_dir / f"{stem}-{number}"
+    folder = free_folder(data_dir, REPLACED)
     folder.mkdir(mode=0o700)
     for name in names:
         (data_dir / name).rename(folder / name)

@@ -17,7 +17,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from amqpd.journal.sqlite.replicas import check_tails
 from amqpd.journal.sqlite.schema import GENERATION, HEAD_COLUMNS, SOURCE
 from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.sqlite.trust import Source
-from amqpd.storage.files import log_bytes, mark_path, sync_directory, sync_file, wal_path
+from amqpd.storage.files import free_folder, log_bytes, mark_path, sync_directory, sync_file, wal_path
 from amqpd.storage.mark import Mark
 
 BEFORE = "before-repair-"
@@ -119,11 +118,7 @@ class _Repair:
         self.checked = checked
         self.progress = progress
         self.consequences: list[Finding] = []
-        stem = directory / (BEFORE + datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
-        self.kept, number = stem, 1
-        while self.kept.exists():
-            number += 1
-            self.kept = stem.with_name(f"{stem.name}-{number}")
+        self.kept = free_folder(directory, BEFORE)
 
     def rebuild(self) -> None:
         self._check_space()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 DAMAGED = "damaged"
@@ -43,10 +44,19 @@ def has_log(database: Path) -> bool:
 
 def free_name(path: Path, word: str = DAMAGED) -> Path:
     """`<path>.damaged`, or the first of `<path>.damaged.2` and so on that is not taken."""
-    found, number = path.with_name(f"{path.name}.{word}"), 1
+    return _not_taken(path.with_name(f"{path.name}.{word}"), ".")
+
+
+def free_folder(directory: Path, before: str) -> Path:
+    """In this directory, named by the time that it is."""
+    return _not_taken(directory / (before + datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")), "-")
+
+
+def _not_taken(path: Path, between: str) -> Path:
+    found, number = path, 1
     while found.exists():
         number += 1
-        found = path.with_name(f"{path.name}.{word}.{number}")
+        found = path.with_name(f"{path.name}{between}{number}")
     return found
 
 
