@@ -26,7 +26,7 @@ from amqpd.topology.metadata.sqlite.tables import (
     READ_NAMES,
     dropped_checksum,
     entry_checksum,
-    history_checksum,
+    history_matches,
     name_checksum,
 )
 from amqpd.topology.metadata.sqlite.verification import DatabaseContents, check_header, read_state, verify
@@ -229,10 +229,10 @@ class _Check:
         rows: list[tuple[object, ...]] = []
         for row in each(connection, _HISTORY, self._cut("the list of past changes")):
             if rows and rows[0][0] != row[0]:
-                bad |= not _history_fits(rows)
+                bad |= not history_matches(rows)
                 rows = []
             rows.append(row)
-        if bad or (rows and not _history_fits(rows)):
+        if bad or (rows and not history_matches(rows)):
             self.report.damage(METADATA, "history", text, "nothing has to be done")
 
     def _cut(self, what: str) -> Callable[[str], None]:
@@ -249,11 +249,3 @@ class _Check:
             if copy.exists() and number not in good:
                 self.report.damage(copy.name, "copy", "this copy of the metadata is damaged; nothing else is lost by "
                                    "that", "the next start makes a copy again")  # fmt: skip
-
-
-def _history_fits(rows: list[tuple[object, ...]]) -> bool:
-    """`rows` of one transaction."""
-    return all(
-        position == at and checksum_matches(history_checksum, revision, at, len(rows), key, value, crc=checksum)
-        for at, (revision, position, key, value, checksum) in enumerate(rows)
-    )

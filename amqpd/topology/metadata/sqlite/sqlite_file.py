@@ -48,7 +48,7 @@ from amqpd.topology.metadata.sqlite.tables import (
     dropped_checksum,
     entries,
     entry_checksum,
-    history_checksum,
+    history_matches,
     read_entries,
     state_checksum,
 )
@@ -354,11 +354,7 @@ class SqliteFile:
         for revision, group in itertools.groupby(found, key=lambda row: row[0]):
             rows = list(group)
             after += 1
-            if revision != after or any(
-                position != at
-                or not checksum_matches(history_checksum, revision, at, len(rows), key, value, checksum=checksum)
-                for at, (_, position, key, value, checksum) in enumerate(rows)
-            ):
+            if revision != after or not history_matches(rows):
                 raise _HistoryDamaged(f"{self.path} is damaged in the history of revision {after}")
             operations = tuple(
                 DeleteKey(key) if value is None else PutKey(key, value) for _, _, key, value, _ in rows

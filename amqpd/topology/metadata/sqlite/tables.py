@@ -13,7 +13,7 @@ Not here: opening the file (`database.py`), what is done with it (`sqlite_file.p
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -108,6 +108,14 @@ def checksum_matches(made: Callable[..., int], *values: Any, checksum: Any) -> b
         return bool(made(*values) == checksum)
     except (TypeError, AttributeError, ValueError):
         return False
+
+
+def history_matches(rows: Sequence[tuple[Any, ...]]) -> bool:
+    """`rows`: all of one transaction, as they are read."""
+    return all(
+        position == at and checksum_matches(history_checksum, revision, at, len(rows), key, value, checksum=checksum)
+        for at, (revision, position, key, value, checksum) in enumerate(rows)
+    )
 
 
 _dialect = sqlite.dialect(paramstyle="named")
