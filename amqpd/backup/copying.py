@@ -17,10 +17,10 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from amqpd.backup.manifest import BackupError
 from amqpd.backup.progress import Progress
+from amqpd.storage.moment import connect
 
 STEP_BYTES = 2 << 20
 """Copied without a look at anything else: 1 to 3 ms. Between two steps the thread asks for the interpreter once."""
@@ -83,7 +83,7 @@ def size_of(source: sqlite3.Connection) -> int:
 def _open_target(path: Path) -> sqlite3.Connection:
     # No locks: nobody else knows the file, and closing the other descriptor would drop those of this process. No
     # journal and no sync of SQLite's: a copy that is not finished is thrown away, and is synced here.
-    connection = sqlite3.connect(f"file:{quote(str(path))}?vfs=unix-none", uri=True, isolation_level=None)
+    connection = connect(path, "vfs=unix-none")
     # Without locks it can have the write-ahead log's mode only alone.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = OFF")

@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from amqpd import __version__
 from amqpd.backup.copying import copy, explained, size_of
@@ -37,7 +36,7 @@ from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.database import JOURNAL, READ_CACHE_BYTES, meaning
 from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.storage.files import log_bytes, sync_directory
-from amqpd.storage.moment import hold_moment
+from amqpd.storage.moment import connect, hold_moment
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
 from amqpd.topology.metadata.sqlite.verification import read_journal, write_journal
 from amqpd.topology.metadata.store import StoreDamaged
@@ -284,7 +283,7 @@ def open_journal(data_dir: Path, *, running: bool) -> sqlite3.Connection:
     path = data_dir / JOURNAL
     mode = "rw" if running else "ro"
     try:
-        connection = _in_transaction(f"file:{quote(str(path))}?vfs=unix-excl&mode={mode}", 0)
+        connection = hold_moment(connect(path, f"vfs=unix-excl&mode={mode}", timeout_s=0))
     except sqlite3.Error as error:
         raise BackupError(str(meaning(error, path))) from error
     connection.execute("PRAGMA query_only = ON")
@@ -300,7 +299,7 @@ def tidy(data_dir: Path) -> None:
 
 def open_metadata(data_dir: Path) -> sqlite3.Connection:
     """A connection that holds the metadata as of one moment. Raises sqlite3.Error."""
-    return _in_transaction(f"file:{quote(str(data_dir / METADATA))}?mode=ro", BUSY_TIMEOUT_S)
+    return hold_moment(connect(data_dir / METADATA, "mode=ro", timeout_s=BUSY_TIMEOUT_S))
 
 
 def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -338,7 +337,3 @@ def agree(metadata: sqlite3.Connection, *, index: int) -> None:
         raise BackupError(str(error)) from error
     if known is not None and known[1] > index:
         write_journal(metadata, known[0], index)
-
-
-def _in_transaction(uri: str, timeout_s: float) -> sqlite3.Connection:
-    return hold_moment(sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from amqpd.backup.copying import REMEDY, explained
 from amqpd.backup.manifest import METADATA, BackupError
@@ -24,6 +23,7 @@ from amqpd.journal.sqlite import trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched
 from amqpd.journal.sqlite.recovery import examine
 from amqpd.journal.sqlite.schema import REVISIONS
+from amqpd.storage.moment import connect
 from amqpd.topology.metadata.sqlite import promises
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS, newer_formats
 from amqpd.topology.metadata.sqlite.glance import glance
@@ -34,7 +34,7 @@ from amqpd.topology.metadata.store import StoreDamaged
 def check_pages(path: Path, name: str) -> None:
     """Of a copy that nobody uses: `immutable` takes no lock and makes no file beside it. `name` is what it is called
     for people. Raises BackupError."""
-    with explained(name, path), closing(_read_only(path)) as connection:
+    with explained(name, path), closing(connect(path, "immutable=1")) as connection:
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise BackupError(f"{name} is damaged ({' '.join(str(found).split())}): {REMEDY}")
@@ -44,7 +44,7 @@ def check_journal(path: Path, name: str) -> None:
     """Every record of a copy but the bodies, as a start does. Raises BackupError."""
     try:
         check_untouched(path)
-        with explained(name, path), closing(_read_only(path)) as connection:
+        with explained(name, path), closing(connect(path, "immutable=1")) as connection:
             if _format_of(connection) == REVISIONS[-1]:
                 trust.read_names(path, connection)
                 examine(path, connection)
@@ -55,7 +55,7 @@ def check_journal(path: Path, name: str) -> None:
 
 def check_metadata(path: Path, name: str) -> None:
     """Every record of a copy. Raises BackupError."""
-    with explained(name, path), closing(_read_only(path)) as connection:
+    with explained(name, path), closing(connect(path, "immutable=1")) as connection:
         found = _format_of(connection)
         if newer := newer_formats([found]):
             raise BackupError(f"{name} was written by a newer amqpd ({newer}): restore it with that version")
@@ -69,7 +69,7 @@ def check_metadata(path: Path, name: str) -> None:
 def check_pair(journal: Path, metadata: Path, of: Path) -> None:
     """Whether two copies belong together: else a broker would not start on them. `of` is the folder that they were
     copied from. Raises BackupError."""
-    with explained(str(of / JOURNAL), journal), closing(_read_only(journal)) as connection:
+    with explained(str(of / JOURNAL), journal), closing(connect(journal, "immutable=1")) as connection:
         if _format_of(connection) != REVISIONS[-1]:
             return
         try:
@@ -122,7 +122,3 @@ def check_promises(
 def _format_of(connection: sqlite3.Connection) -> str:
     (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     return str(found)
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True, isolation_level=None)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import error as struct_error
 from typing import Any
-from urllib.parse import quote
 
 from amqpd.storage.files import has_log
+from amqpd.storage.moment import connect
 
 LINES_MAX = 100
 """of SQLite's own check"""
@@ -32,7 +32,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     with_log = has_log(path)
     before = shared.exists()
     how = "mode=ro" if with_log else "immutable=1"
-    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
+    connection = connect(path, how)
     connection.text_factory = _text
     try:
         connection.execute("PRAGMA query_only = ON")

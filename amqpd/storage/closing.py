@@ -15,9 +15,9 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from amqpd.storage.files import has_log, wal_path
+from amqpd.storage.moment import connect
 
 
 def close_unchanged(
@@ -29,13 +29,7 @@ def close_unchanged(
     if not opened:
         return
     try:
-        last = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=ro" + (f"&vfs={vfs}" if vfs else ""),
-            uri=True,
-            timeout=0,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        last = connect(path, "mode=ro" + (f"&vfs={vfs}" if vfs else ""), timeout_s=0, any_thread=True)
         # Only a connection that has read holds on to the log.
         last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.Error:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
 
 from amqpd.datadir.opening import METADATA_DB
 from amqpd.journal.sqlite.database import JOURNAL, connect_to_read, connect_to_write, create_file
 from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.storage.files import has_log, mark_path, sync_directory, sync_file, wal_path
-from amqpd.storage.moment import hold_moment
+from amqpd.storage.moment import connect, hold_moment
 from amqpd.topology.metadata.sqlite.database import examine_database
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.verification import contents_of, read_journal
@@ -73,10 +72,7 @@ def _bodies(others: Sequence[Path], queue_id: int, first_seq: int, last_seq: int
 def definitions_moment(definitions: Path) -> sqlite3.Connection:
     """As `open_moment`, of a metadata database. Raises sqlite3.Error."""
     how = "mode=ro" if has_log(definitions) else "mode=rw"
-    connection = sqlite3.connect(
-        f"file:{quote(str(definitions))}?{how}", uri=True, isolation_level=None, check_same_thread=False
-    )
-    return hold_moment(connection, "state")
+    return hold_moment(connect(definitions, how, any_thread=True), "state")
 
 
 def has_definitions_of(moment: sqlite3.Connection, directory: Path) -> bool:

@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from amqpd.journal.errors import NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
@@ -21,6 +20,7 @@ from amqpd.journal.sqlite import checksums, trust
 from amqpd.journal.sqlite.database import VFS, check_untouched, connect_to_read
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.files import has_log
+from amqpd.storage.moment import connect
 
 
 def own_names(journal: Path) -> dict[str, str]:
@@ -52,5 +52,5 @@ def _with_log(journal: Path) -> dict[str, str]:
 
 
 def _alone(journal: Path) -> dict[str, str]:
-    with closing(sqlite3.connect(f"file:{quote(str(journal))}?immutable=1", uri=True)) as connection:
+    with closing(connect(journal, "immutable=1")) as connection:
         return trust.read_names(journal, connection)

@@ -16,7 +16,6 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 from zlib import crc32
 
 from amqpd.journal.errors import DiskFailure, JournalInUse
@@ -26,6 +25,7 @@ from amqpd.journal.sqlite.database import VFS, meaning
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX
 from amqpd.journal.sqlite.statement_parameters import checksum, checksum_of_deadlines
+from amqpd.storage.moment import connect
 from amqpd.storage.page_cache import PageCache
 
 STEP_BYTES_MAX = 256 << 10
@@ -137,13 +137,7 @@ class Scan:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(self._path))}?vfs={VFS}&mode=rw",
-                uri=True,
-                timeout=0,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            self._connection = connect(self._path, f"vfs={VFS}&mode=rw", timeout_s=0, any_thread=True)
             self._connection.execute("PRAGMA query_only = ON")
             self._connection.execute(f"PRAGMA cache_size = {CACHE_PAGES}")
         return self._connection

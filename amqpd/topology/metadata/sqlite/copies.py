@@ -18,11 +18,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 import structlog
 
 from amqpd.storage.files import free_name, log_bytes, mark_path, sync_directory, sync_file, wal_path
+from amqpd.storage.moment import connect
 from amqpd.topology.metadata.sqlite.promises import COPIES, copy_path
 from amqpd.topology.metadata.sqlite.verification import DatabaseContents, check_pages, contents_of, verify
 from amqpd.topology.metadata.store import StoreDamaged
@@ -54,7 +54,7 @@ def keep_copy(path: Path) -> bool:
             log.warning("no copy of the metadata is made: the disk is too full", path=str(path), copy_bytes=size)
             return False
         newest = _read(path, 1)
-        with closing(_connect(path, "mode=ro")) as source:
+        with closing(connect(path, "mode=ro")) as source:
             if newest is not None and newest.contents == _contents(source, path):
                 return True
             _copy(source, new)
@@ -120,7 +120,7 @@ def _copy(source: sqlite3.Connection, new: Path) -> None:
     with suppress(FileNotFoundError):
         new.unlink()
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(_connect(new, "mode=rw")) as target:
+    with closing(connect(new, "mode=rw")) as target:
         # Of no use to a file that is thrown away unless it is whole.
         target.execute("PRAGMA journal_mode = OFF")
         target.execute("PRAGMA synchronous = OFF")
@@ -140,7 +140,7 @@ def _read(path: Path, number: int) -> Copy | None:
 
 def _verified(copy: Path) -> DatabaseContents:
     """Raises StoreDamaged, sqlite3.Error."""
-    with closing(_connect(copy, "immutable=1")) as connection:
+    with closing(connect(copy, "immutable=1")) as connection:
         check_pages(connection, copy)
         return verify(connection, copy)
 
@@ -151,7 +151,3 @@ def _contents(source: sqlite3.Connection, path: Path) -> DatabaseContents:
         return contents_of(source, path)
     finally:
         source.execute("ROLLBACK")
-
-
-def _connect(path: Path, how: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)

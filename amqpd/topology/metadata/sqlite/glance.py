@@ -11,9 +11,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from amqpd.storage.files import has_log
+from amqpd.storage.moment import connect
 from amqpd.topology.metadata.codec import PREFIX
 from amqpd.topology.metadata.sqlite.verification import contents_of, read_journal
 from amqpd.topology.metadata.store import StoreDamaged
@@ -44,7 +44,7 @@ def glance(path: Path) -> Glance | None:
             return NOTHING
         # Without a log there is none to be made, as SQLite would.
         how = "mode=ro" if has_log(path) else "immutable=1"
-        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True)) as connection:
+        with closing(connect(path, how)) as connection:
             named = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'names'").fetchone()[0]
             if not named:
                 return NOTHING
