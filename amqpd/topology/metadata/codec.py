@@ -69,32 +69,22 @@ SOURCE_MAX = 256
 QUEUE_ID_MAX = (1 << 63) - 1
 # What a sentence quotes of a value that cannot be read, which may be long.
 QUOTED_VALUE_MAX = 80
-# In the order in which they are loaded: what others depend on goes first.
-RECORDS: dict[str, type[Record]] = {
-    "vhost": VhostRecord,
-    "user": UserRecord,
-    "permission": PermissionRecord,
-    "topic-permission": TopicPermissionRecord,
-    "parameter": ParameterRecord,
-    "policy": PolicyRecord,
-    "operator-policy": PolicyRecord,
-    "exchange": ExchangeRecord,
-    "queue": QueueRecord,
-    "binding": BindingRecord,
-}
-# Parts of a key, its kind included.
-PARTS = {
-    "vhost": 2,
-    "user": 2,
-    "permission": 3,
-    "topic-permission": 4,
-    "parameter": 4,
-    "policy": 3,
-    "operator-policy": 3,
-    "exchange": 3,
-    "queue": 3,
-    "binding": 7,
-}
+# In the order in which they are loaded: what others depend on goes first. Each with the number of parts of its key,
+# the kind included.
+_KINDS: tuple[tuple[str, type[Record], int], ...] = (
+    ("vhost", VhostRecord, 2),
+    ("user", UserRecord, 2),
+    ("permission", PermissionRecord, 3),
+    ("topic-permission", TopicPermissionRecord, 4),
+    ("parameter", ParameterRecord, 4),
+    ("policy", PolicyRecord, 3),
+    ("operator-policy", PolicyRecord, 3),
+    ("exchange", ExchangeRecord, 3),
+    ("queue", QueueRecord, 3),
+    ("binding", BindingRecord, 7),
+)
+RECORDS = {kind: record_type for kind, record_type, _ in _KINDS}
+_PARTS = {kind: parts for kind, _, parts in _KINDS}
 # By the annotations in `vocabulary/records.py`, which are text there.
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -138,7 +128,7 @@ def decode_key(text: str) -> Key:
     """The parts of a store's key. Raises StoreDamaged."""
     if text.startswith(PREFIX) and text.endswith("/"):
         parts = text.removeprefix(PREFIX).removesuffix("/").split("/")
-        if len(parts) == PARTS.get(parts[0]):
+        if len(parts) == _PARTS.get(parts[0]):
             return tuple([unquote(part, errors="surrogatepass") if "%" in part else part for part in parts])
     raise StoreDamaged(f"the metadata has a key that is not a record's: {text!r}")
 
