@@ -255,13 +255,13 @@ class _Comparing:
         there = {binding_identity(each) for vhost in self._topology.vhosts.values() for each in vhost.bindings()}
         for record in self._sorted("bindings"):
             assert isinstance(record, BindingRecord)
-            if binding_identity(record) in there and durable_at_both_ends(record, self._ends) is not None:
-                self._found.unchanged["bindings"] += 1
-                continue
             durable = durable_at_both_ends(record, self._ends)
             if durable is None:
                 # RabbitMQ's own files have such: bindings of the internal exchanges that it leaves out.
                 self._found.left_out.append(f"{thing(record)}: one of its ends is not there, nor in the file")
+                continue
+            if binding_identity(record) in there:
+                self._found.unchanged["bindings"] += 1
                 continue
             record = replace(record, durable=durable)
             source = self._ends["exchange", record.vhost, record.source]
