@@ -19,7 +19,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.queues.port import unheard
 from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
-from amqpd.remote.messages import Claim, Part, Subscription
+from amqpd.remote.messages import DeliveryClaim, DeliveryRange, SubscriptionState
 from amqpd.remote.source import LedQueue
 from amqpd.remote.subscriber import RemoteSubscriber
 
@@ -40,14 +40,14 @@ def leave(subscriber: RemoteSubscriber) -> None:
 
 def attach_subscriptions(
     incarnation: RemoteIncarnation,
-    states: Iterable[Subscription],
+    states: Iterable[SubscriptionState],
     queues: Mapping[int, LedQueue],
     others: Iterable[RemoteSubscriber],
-) -> tuple[list[Part], list[int]]:
+) -> tuple[list[DeliveryRange], list[int]]:
     """Take what an edge says of all its subscriptions: (claims that were not given, subscriptions that have ended).
     `others`: all subscribers of the source."""
     before, incarnation.subscribers = incarnation.subscribers, {}
-    kept: list[tuple[RemoteSubscriber, list[Claim]]] = []
+    kept: list[tuple[RemoteSubscriber, list[DeliveryClaim]]] = []
     ended = []
     for state in states:
         queue = queues.get(state.queue)
@@ -97,7 +97,7 @@ def _joined(subscriber: RemoteSubscriber, refusal: AMQPSoftError | None) -> None
     subscriber.consuming = refusal is None
 
 
-def _keep(subscriber: RemoteSubscriber, state: Subscription, mark: int) -> list[Claim]:
+def _keep(subscriber: RemoteSubscriber, state: SubscriptionState, mark: int) -> list[DeliveryClaim]:
     """What it holds and is claimed stays; the rest goes back. The claims for what it does not hold."""
     before = subscriber.held
     for each in subscriber.gives_way:
@@ -124,11 +124,13 @@ def _keep(subscriber: RemoteSubscriber, state: Subscription, mark: int) -> list[
     return open_claims
 
 
-def _cut(claim: Claim, first: int, last: int) -> Claim:
+def _cut(claim: DeliveryClaim, first: int, last: int) -> DeliveryClaim:
     return claim._replace(number=first, seq=claim.seq + first - claim.number, size=last - first + 1)
 
 
-def _claim(subscriber: RemoteSubscriber, claim: Claim, givers: Iterable[RemoteSubscriber]) -> list[Part]:
+def _claim(
+    subscriber: RemoteSubscriber, claim: DeliveryClaim, givers: Iterable[RemoteSubscriber]
+) -> list[DeliveryRange]:
     """What of it is ready it holds from now on; what could not be given. `givers` hold by claims that give way."""
     last_seq = claim.seq + claim.size - 1
     if not claim.gives_way:
@@ -148,6 +150,6 @@ def _claim(subscriber: RemoteSubscriber, claim: Claim, givers: Iterable[RemoteSu
     return refused
 
 
-def _part(subscriber: RemoteSubscriber, claim: Claim, first_seq: int, last_seq: int) -> Part:
+def _part(subscriber: RemoteSubscriber, claim: DeliveryClaim, first_seq: int, last_seq: int) -> DeliveryRange:
     offset = claim.number - claim.seq
-    return Part(subscriber.number, first_seq + offset, last_seq + offset)
+    return DeliveryRange(subscriber.number, first_seq + offset, last_seq + offset)

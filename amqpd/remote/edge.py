@@ -25,13 +25,14 @@ from amqpd.remote.messages import (
     Attach,
     Attached,
     Cancel,
-    Claim,
     Counted,
     CountMessages,
     Credit,
     Decided,
     Deliver,
-    Delivered,
+    DeliveredCounts,
+    DeliveryClaim,
+    DeliveryRange,
     Empty,
     FromEdge,
     FromLeader,
@@ -39,7 +40,6 @@ from amqpd.remote.messages import (
     Lowered,
     Operations,
     Outcome,
-    Part,
     Publish,
     Purge,
     Purged,
@@ -52,8 +52,8 @@ from amqpd.remote.messages import (
     Settling,
     Subscribe,
     Subscribed,
-    Subscription,
     SubscriptionEnded,
+    SubscriptionState,
     Unknown,
 )
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX, EdgeLane, Undecided, UndecidedOperations
@@ -142,7 +142,7 @@ class Edge:
         if not taken:
             return
         self._touched[number] = None
-        parts = [Part(number, each.number, each.last) for each in taken]
+        parts = [DeliveryRange(number, each.number, each.last) for each in taken]
         spoken = [(number, each) for each in taken]
         newest = self._operations.unsent
         if newest is not None and isinstance(newest.operation, Settle) and newest.operation.kind is kind:
@@ -180,9 +180,9 @@ class Edge:
 
     def _next(
         self, queue: int, messages: int, nbytes: int, exclusive: bool, priority: int, get: bool = False
-    ) -> Subscription:
+    ) -> SubscriptionState:
         self._newest_subscription += 1
-        return Subscription(
+        return SubscriptionState(
             self._newest_subscription,
             queue,
             messages,
@@ -260,11 +260,11 @@ class Edge:
             return
         self.session += 1
         self.state = EdgeState.ATTACHING
-        claims: dict[int, list[Claim]] = {}
+        claims: dict[int, list[DeliveryClaim]] = {}
         for number, each in self._operations.above(0):
             for subscription, held in each.spoken:
                 if held.size:
-                    claim = Claim(held.number, held.seq, held.size, number, each.gives_way)
+                    claim = DeliveryClaim(held.number, held.seq, held.size, number, each.gives_way)
                     claims.setdefault(subscription, []).append(claim)
         subscriptions = [each.at_attach(claims.get(number, [])) for number, each in self._subscriptions.items()]
         self._attach = Attach(self._operations.decided, tuple(subscriptions))
@@ -349,7 +349,7 @@ class Edge:
             self._end_subscription(message.subscription)
         elif isinstance(message, Counted):
             self._counted(message)
-        elif isinstance(message, Delivered):
+        elif isinstance(message, DeliveredCounts):
             self._compare(message)
         elif isinstance(message, SessionEnded):
             self.state = EdgeState.DETACHED
@@ -461,7 +461,7 @@ class Edge:
         if found is not None:
             found[1](None if message.ready < 0 else DeclareCounts(message.ready, message.consumers))
 
-    def _compare(self, message: Delivered) -> None:
+    def _compare(self, message: DeliveredCounts) -> None:
         for number, delivered in message.counts:
             subscription = self._subscriptions.get(number)
             if subscription is not None and not subscription.cancelled and subscription.received != delivered:
@@ -494,13 +494,13 @@ class Edge:
         self.lane.reported = self._operations.decided
 
 
-def _joined(parts: tuple[Part, ...], more: list[Part]) -> tuple[Part, ...]:
+def _joined(parts: tuple[DeliveryRange, ...], more: list[DeliveryRange]) -> tuple[DeliveryRange, ...]:
     """Both, with those that touch as one."""
     found = list(parts)
     for each in more:
         last = found[-1] if found else None
         if last is not None and last.subscription == each.subscription and last.last + 1 == each.first:
-            found[-1] = Part(each.subscription, last.first, each.last)
+            found[-1] = DeliveryRange(each.subscription, last.first, each.last)
         else:
             found.append(each)
     return tuple(found)

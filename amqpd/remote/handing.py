@@ -1,7 +1,7 @@
 """A hand-over: what one leader of a source passes to the next beside the log.
 
-What comes in: a leader that stops, or one that begins with what was passed. What goes out: `HandOver`, or what the
-new leader knows by it.
+What comes in: a leader that stops, or one that begins with what was passed. What goes out: `SessionHandOver`, or what
+the new leader knows by it.
 Rules (19 of docs/decisions/remote-protocol.md): 1. It ends the sessions. 2. It passes what is not in the log: marks
 of operations that wrote nothing, session numbers, subscriptions, who holds which message under which number, and what
 was delivered before. 3. The new leader need not wait for claims, except for those that the old one still waited for.
@@ -17,11 +17,11 @@ from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.leader import CLAIM_WAIT_MS, LEASE_MS, Leader
 from amqpd.remote.messages import Sender
-from amqpd.remote.source import HandedIncarnation, HandedSubscription, HandOver, LedQueue, Marks, SourceLog
+from amqpd.remote.source import HandedIncarnation, HandedSubscription, LedQueue, Marks, SessionHandOver, SourceLog
 from amqpd.remote.subscriber import RemoteSubscriber
 
 
-def hand_over(leader: Leader, position: int) -> tuple[HandOver, list[Sender]]:
+def hand_over(leader: Leader, position: int) -> tuple[SessionHandOver, list[Sender]]:
     """The leader stops: what it passes, and the sessions that have ended. `position`: the last entry of its log,
     which nothing follows any more."""
     leader.holds_lease = False
@@ -38,7 +38,7 @@ def hand_over(leader: Leader, position: int) -> tuple[HandOver, list[Sender]]:
         )
     redelivered = {number: tuple(queue.redelivered()) for number, queue in leader.queues.items()}
     waits_for = frozenset(leader.waits_for)
-    return HandOver(position, tuple(passed), waits_for, leader.wait_ends_ms, redelivered), ended
+    return SessionHandOver(position, tuple(passed), waits_for, leader.wait_ends_ms, redelivered), ended
 
 
 def taken_over(
@@ -48,7 +48,7 @@ def taken_over(
     queues: Mapping[int, LedQueue],
     members: Iterable[str],
     now_ms: float,
-    handed: HandOver | None = None,
+    handed: SessionHandOver | None = None,
     position: int = 0,
     claim_wait_ms: float = CLAIM_WAIT_MS,
     lease_ms: float = LEASE_MS,

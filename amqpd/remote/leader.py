@@ -26,7 +26,7 @@ from amqpd.remote.messages import (
     Counted,
     CountMessages,
     Credit,
-    Delivered,
+    DeliveredCounts,
     FromEdge,
     FromLeader,
     Lower,
@@ -46,8 +46,8 @@ from amqpd.remote.messages import (
     Settling,
     Subscribe,
     Subscribed,
-    Subscription,
     SubscriptionEnded,
+    SubscriptionState,
     Unknown,
 )
 from amqpd.remote.source import IncarnationEnded, LedQueue, Marks, Member, SourceLog
@@ -205,7 +205,7 @@ class Leader:
         for incarnation in self.incarnations.values():
             changed = [each for each in incarnation.subscribers.values() if each.touched]
             if incarnation.attached and changed:
-                incarnation.send(Delivered(tuple([(each.number, each.delivered) for each in changed])))
+                incarnation.send(DeliveredCounts(tuple([(each.number, each.delivered) for each in changed])))
                 for each in changed:
                     each.touched = False
 
@@ -391,7 +391,7 @@ class Leader:
 
     # State and questions
 
-    def _subscribe(self, incarnation: RemoteIncarnation, state: Subscription) -> None:
+    def _subscribe(self, incarnation: RemoteIncarnation, state: SubscriptionState) -> None:
         queue, number = self.queues.get(state.queue), state.subscription
         if queue is None:
             incarnation.send(SubscriptionEnded(number))

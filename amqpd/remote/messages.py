@@ -14,7 +14,7 @@ Not here: their bytes, connections, what they make each end do (`edge.py`, `lead
 | Subscribe, Credit, Lower | Subscribed, Lowered, SubscriptionEnded | subscriptions |
 | | Deliver, Empty | messages |
 | CountMessages | Counted | questions |
-| Received | Delivered | the audit of both ledgers |
+| Received | DeliveredCounts | the audit of both ledgers |
 | | SessionEnded | a session that the leader gives up |
 """
 
@@ -35,7 +35,7 @@ class Sender(NamedTuple):
     session: int
 
 
-class Part(NamedTuple):
+class DeliveryRange(NamedTuple):
     """Deliveries first..last of a subscription, by their numbers."""
 
     subscription: int
@@ -65,7 +65,7 @@ class Settle:
     """Deliveries that a client has settled, rejected or given back."""
 
     kind: Settling
-    parts: tuple[Part, ...]
+    parts: tuple[DeliveryRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Purged(NamedTuple):
 Outcome = Refused | Purged
 
 
-class Claim(NamedTuple):
+class DeliveryClaim(NamedTuple):
     """Deliveries that an edge claims: `size` of them, numbers from `number` on, sequence numbers from `seq` on."""
 
     number: int
@@ -126,7 +126,7 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionState:
     """The state of one subscription, whole (rules 10, 14, 16)."""
 
     subscription: int
@@ -145,7 +145,7 @@ class Subscription:
     """basic.get: one message, or `Empty`, and no more"""
     after: int = 0
     """of a get: the last operation in front of it"""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DeliveryClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Attach:
 
     decided: int
     """the edge knows this operation and all before it to be decided, with their outcomes"""
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: tuple[SubscriptionState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Attached:
 
     epoch: int
     mark: int
-    refused: tuple[Part, ...]
+    refused: tuple[DeliveryRange, ...]
     """claims for what was settled, or is another's"""
     ended: tuple[int, ...]
     """subscriptions whose queues are gone"""
@@ -200,7 +200,7 @@ class Decided:
 class Subscribe:
     """A new subscription, which has received nothing and claims nothing."""
 
-    subscription: Subscription
+    subscription: SubscriptionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveredCounts:
     """The leader's side of the audit, behind the deliveries that it counts (rule 27)."""
 
     counts: tuple[tuple[int, int], ...]
@@ -332,6 +332,6 @@ FromLeader = (
     | Empty
     | SubscriptionEnded
     | Counted
-    | Delivered
+    | DeliveredCounts
     | SessionEnded
 )

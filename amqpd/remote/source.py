@@ -50,7 +50,7 @@ Record = Marked | IncarnationEnded
 
 
 @dataclass(slots=True)
-class Mark:
+class OperationMark:
     """What the log has of one living incarnation."""
 
     mark: int = 0
@@ -61,7 +61,7 @@ class Mark:
 class Marks:
     """What the log has of all edges of a source: what a new leader begins with."""
 
-    marks: dict[Member, Mark] = field(default_factory=dict)
+    marks: dict[Member, OperationMark] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     """forwarder -> its last incarnation that has ended"""
 
@@ -73,7 +73,7 @@ class Marks:
             for each in [each for each in self.marks if each[0] == member[0] and each[1] <= member[1]]:
                 del self.marks[each]
             return
-        mark = self.marks.setdefault(member, Mark())
+        mark = self.marks.setdefault(member, OperationMark())
         mark.mark = record.mark
         mark.outcomes = [each for each in (*mark.outcomes, *record.outcomes) if each.number > record.heard]
 
@@ -181,7 +181,7 @@ class HandedIncarnation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class SessionHandOver:
     """What one leader passes to the next beside the log (rule 19). It is of the log as it was then: after any other
     entry it is void, and the hand-over is a take-over."""
 

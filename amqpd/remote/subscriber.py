@@ -17,7 +17,7 @@ from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Got
 from amqpd.remote.held import Held, Range
-from amqpd.remote.messages import Deliver, Empty, FromLeader, Subscription
+from amqpd.remote.messages import Deliver, Empty, FromLeader, SubscriptionState
 from amqpd.remote.source import LedQueue
 
 Send = Callable[[FromLeader], None]
@@ -69,7 +69,7 @@ class RemoteSubscriber(Subscriber):
         self.gives_way = Held()
         """what it holds by claims of undecided requeues and releases"""
 
-    def apply(self, state: Subscription) -> None:
+    def apply(self, state: SubscriptionState) -> None:
         """What an edge says of it, whole."""
         self.attached = True
         self.messages, self.nbytes = state.messages, state.nbytes

@@ -19,7 +19,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Getter
 from amqpd.remote.held import Held
-from amqpd.remote.messages import Claim, Subscription
+from amqpd.remote.messages import DeliveryClaim, SubscriptionState
 
 # Of a place, for the number: a million deliveries a second for twelve days, and 23 bits for subscriptions.
 NUMBER_BITS = 40
@@ -53,7 +53,7 @@ class EdgeSubscription:
         "wanted",
     )
 
-    def __init__(self, state: Subscription, subscriber: Subscriber | None, waits: Getter | None) -> None:
+    def __init__(self, state: SubscriptionState, subscriber: Subscriber | None, waits: Getter | None) -> None:
         """`state`: as it begins; of it the queue and its flags stay."""
         self.state = state
         self.number = state.subscription
@@ -81,13 +81,13 @@ class EdgeSubscription:
         over = self.cancelled or (self.state.get and self.received > 0)
         return over and not self.held and not self.spoken
 
-    def at_attach(self, claims: list[Claim]) -> Subscription:
+    def at_attach(self, claims: list[DeliveryClaim]) -> SubscriptionState:
         """Its state for a new session: the limits are those that the client leaves, and no question is open."""
         self.asked = 0
         self.messages, self.nbytes = max(self.wanted[0], self.received), self.wanted[1]
         state = self.state
-        held = [Claim(each.number, each.seq, each.size, 0, False) for each in self.held]
-        return Subscription(
+        held = [DeliveryClaim(each.number, each.seq, each.size, 0, False) for each in self.held]
+        return SubscriptionState(
             self.number,
             state.queue,
             self.messages,

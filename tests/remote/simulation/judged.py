@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.leader import CLAIM_WAIT_MS
-from amqpd.remote.messages import Attach, Attached, Counted, FromEdge, Operations, Part, Sender, SessionEnded
-from amqpd.remote.source import HandOver, Member
+from amqpd.remote.messages import Attach, Attached, Counted, DeliveryRange, FromEdge, Operations, Sender, SessionEnded
+from amqpd.remote.source import Member, SessionHandOver
 from amqpd.remote.subscription import NUMBER_BITS
 from tests.remote.simulation.law import LawBroken
 from tests.remote.simulation.queue import PlainQueue
@@ -28,7 +28,7 @@ LATE_MS = 100.0
 class Judged:
     """One leader, as the law sees it."""
 
-    def __init__(self, led: Led, handed: HandOver | None) -> None:
+    def __init__(self, led: Led, handed: SessionHandOver | None) -> None:
         """`handed`: what it was passed, if that counts."""
         world = led.world
         self.led, self.world = led, world
@@ -96,7 +96,7 @@ class Judged:
         elif isinstance(message, Counted) and message.ready >= 0 and self.waits:
             raise LawBroken(f"{message.ready} are counted while {self.waits_for} may hold some of them")
 
-    def _refused(self, sender: Sender, part: Part) -> None:
+    def _refused(self, sender: Sender, part: DeliveryRange) -> None:
         world, law = self.world, self.world.law
         node = world.nodes[sender.forwarder]
         for number in range(part.first, part.last + 1):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from amqpd.remote.handing import taken_over
 from amqpd.remote.leader import Leader
 from amqpd.remote.messages import Attached, Deliver, FromEdge, FromLeader, Sender
-from amqpd.remote.source import HandOver
+from amqpd.remote.source import SessionHandOver
 from tests.remote.simulation.judged import Judged
 from tests.remote.simulation.log import LeaderLog
 from tests.remote.simulation.network import Connection
@@ -29,7 +29,7 @@ EPOCH_NUMBERS = 1 << 20
 class Led:
     """One leader of the source."""
 
-    def __init__(self, world: World, epoch: int, handed: HandOver | None) -> None:
+    def __init__(self, world: World, epoch: int, handed: SessionHandOver | None) -> None:
         self.world, self.epoch = world, epoch
         log, clock = world.log, world.clock
         queues = [each for each in world.all_queues if each not in world.law.gone]

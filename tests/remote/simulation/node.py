@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqpd.remote.edge import Edge, EdgeState
-from amqpd.remote.messages import Attached, Deliver, Part, Sender
+from amqpd.remote.messages import Attached, Deliver, DeliveryRange, Sender
 from amqpd.remote.subscription import NUMBER_BITS
 from tests.remote.simulation.clients import Consumer, Publisher
 from tests.remote.simulation.law import LawBroken, Message
@@ -175,7 +175,7 @@ class Node:
             consumer.limit(edge)
         self.send()
 
-    def _refused(self, parts: tuple[Part, ...]) -> None:
+    def _refused(self, parts: tuple[DeliveryRange, ...]) -> None:
         for part in parts:
             self.count("claim refused")
             for number in range(part.first, part.last + 1):

@@ -14,7 +14,7 @@ from itertools import count
 from amqpd.remote.edge import EdgeState
 from amqpd.remote.handing import hand_over
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX
-from amqpd.remote.source import HandOver
+from amqpd.remote.source import SessionHandOver
 from tests.remote.simulation.bugs import NoBug
 from tests.remote.simulation.law import Law, Message
 from tests.remote.simulation.led import Led
@@ -97,7 +97,7 @@ class World:
 
     # Leaders
 
-    def lead(self, handed: HandOver | None = None) -> None:
+    def lead(self, handed: SessionHandOver | None = None) -> None:
         """A new leader, with what is left of the log."""
         if self.led is not None:
             return
@@ -151,7 +151,7 @@ class World:
         if chance.random() < 0.25 and self.log.tail:
             del self.log.tail[chance.randint(0, len(self.log.tail) - 1) :]
         elif chance.random() < 0.1:
-            handed = HandOver(-1, (), frozenset(), 0, {})
+            handed = SessionHandOver(-1, (), frozenset(), 0, {})
         self.clock.after(1, 30, partial(self.lead, handed))
 
     def _ended(self, led: Led) -> None:
