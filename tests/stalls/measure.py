@@ -6,7 +6,7 @@ of the broker's thread (`watched.py`), and the longest wait of a client of a pro
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from tests.stalls.rig import rig
 from tests.stalls.shapes import SHAPES, environment_of
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.stalls.measure", description="How long known loads hold others up."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of a load; all without any: {', '.join(SHAPES)}")
+    names = parser.parse_args().names
+    if unknown := set(names) - set(SHAPES):
+        parser.error(f"no such load: {', '.join(sorted(unknown))}")
     print(f"{'':45} {'hold ms':>9} {'victim ms':>9} {'asked':>7}")
     for name in names or SHAPES:
         with tempfile.TemporaryDirectory() as directory, rig(Path(directory), environment_of(name)) as made:
@@ -26,4 +33,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
