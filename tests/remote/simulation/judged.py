@@ -150,7 +150,7 @@ class Judged:
         purge = queue.purge
 
         def judged() -> int:
-            held = self.world.held_in(queue.number) if self.waits else {}
+            held = self.world.held_in(queue.number, self.waits_for) if self.waits else {}
             for seq in queue.ready:
                 self.world.law.purges(queue.number, seq, held.get(seq, ()))
             return purge()

@@ -180,7 +180,10 @@ class Node:
             self.count("claim refused")
             for number in range(part.first, part.last + 1):
                 self.lost.add(part.subscription << NUMBER_BITS | number)
-            if any(each.number == part.subscription for each in self.quiet_got):
+            # Also of one that its client has settled: that did nothing, and what was published may be there again.
+            assert self.edge is not None
+            of = self.world.queue_of[self.name, self.edge.incarnation, part.subscription]
+            if of == self.world.quiet[self.name]:
                 self.doubt()
 
     def message_at(self, place: int) -> Message:

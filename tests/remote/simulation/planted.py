@@ -36,7 +36,7 @@ RULES: dict[int, Seeds] = {
     8: {
         leaders.EndedComesBack: 4,
         leaders.EndedIsNotLogged: 4,
-        leaders.EndedHoldsOn: 14,
+        leaders.EndedHoldsOn: 18,
         leaders.OlderIncarnationGoesOn: 2,
     },
     9: {edges.GivenUpHasNoNumber: 4, edges.UnknownIsConfirmed: 4},
@@ -72,7 +72,7 @@ RULES: dict[int, Seeds] = {
     },
     21: {leaders.ActsOnWhatItOnceSent: 2},
     24: {edges.GetOvertakes: 3},
-    25: {edges.DeliversBehindACancel: 9, leaders.CancelKeepsWhatCrosses: 2, leaders.ReleaseKeeps: 3},
+    25: {edges.DeliversBehindACancel: 9, leaders.CancelKeepsWhatCrosses: 2, leaders.ReleaseKeeps: 9},
     26: {leaders.UnclaimedIsCounted: 2},
     27: {edges.NobodyCompares: 3, edges.TakesAnyNumber: 2},
     28: {edges.EndedIsNotHeard: 10, leaders.GoneSaysNothing: 4},

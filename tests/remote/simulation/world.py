@@ -235,12 +235,12 @@ class World:
     def look_at_holders(self) -> None:
         self.law.holders(self.holders())
 
-    def held_in(self, queue: int) -> dict[int, list[str]]:
-        """Number -> who holds it, of nodes that live and may still attach, or are attached."""
+    def held_in(self, queue: int, forwarders: set[str]) -> dict[int, list[str]]:
+        """Number -> who holds it, of these nodes, which may still attach."""
         found: dict[int, list[str]] = {}
         for node in self.nodes.values():
             for consumer in (*node.consumers, *node.quiet_got):
                 for at, (of, seq) in consumer.held.items():
-                    if of == queue and at not in node.lost:
+                    if of == queue and node.name in forwarders and at not in node.lost:
                         found.setdefault(seq, []).append(node.name)
         return found
