@@ -37,11 +37,15 @@ class Judged:
         self.away: dict[Member, float] = {}
         """since when it has no session here"""
         self._may_deliver_ms = self.wait_ends_ms
+        self._began_ms = world.clock.now_ms
         self._in_time: set[Sender] = set()
         if handed is not None:
             self.waits_for, self.wait_ends_ms = world.waited
             self._may_deliver_ms = max(self.wait_ends_ms, world.clock.now_ms)
-            self.away = {each.member: world.clock.now_ms for each in handed.incarnations if each.session}
+            # One that was away at the last leader is away since then: its lease may have run out there.
+            now_ms = world.clock.now_ms
+            since = {member: at or now_ms for member, at in world.away_before.items()}
+            self.away = {each.member: since[each.member] for each in handed.incarnations if each.member in since}
         self.waits_for &= world.members
         self._judge_returns()
         for queue in led.queues.values():
@@ -126,7 +130,8 @@ class Judged:
             raise LawBroken(f"the leader of epoch {self.led.epoch} does not deliver, {now_ms:.0f} ms")
         for member, since in self.away.items():
             found = self.led.leader.incarnations.get(member)
-            if not since or found is None or self.world.clock.now_ms <= since + self.world.lease_ms + LATE_MS:
+            # What it was passed, a leader keeps for a lease of its own: times of two machines do not compare.
+            if not since or found is None or now_ms <= max(since, self._began_ms) + self.world.lease_ms + LATE_MS:
                 continue
             if any(each.held or each.gives_way for each in found.subscribers.values()):
                 raise LawBroken(f"{member} has no session since {since:.0f} ms, and holds messages")

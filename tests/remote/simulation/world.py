@@ -14,7 +14,7 @@ from itertools import count
 from amqpd.remote.edge import EdgeState
 from amqpd.remote.handing import hand_over
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX
-from amqpd.remote.source import SessionHandOver
+from amqpd.remote.source import Member, SessionHandOver
 from tests.remote.simulation.bugs import NoBug
 from tests.remote.simulation.law import Law, Message
 from tests.remote.simulation.led import Led
@@ -65,6 +65,8 @@ class World:
         self.epoch = 0
         self.waited: tuple[set[str], float] = set(), 0.0
         """for whom the leader waited that was moved last, and until when"""
+        self.away_before: dict[Member, float] = {}
+        """who had no session there, and since when; 0: had one"""
         self.queue_of: dict[tuple[str, int, int], int] = {}
         """forwarder, incarnation and subscription -> queue"""
         self.channel_of: dict[int, int] = {}
@@ -143,6 +145,7 @@ class World:
         led.run()
         led.log.cut()
         self.waited = set(led.judged.waits_for), led.judged.wait_ends_ms
+        self.away_before = dict(led.judged.away)
         handed, _ = hand_over(led.leader, self.log.last)
         self._ended(led)
         led.has_ended = True
