@@ -144,7 +144,7 @@ def test_the_virtual_host_that_was_chosen_is_that_of_the_next_page(visit: Visit,
     expect(page.locator("main")).to_contain_text("No queues yet")
     page.get_by_role("navigation").get_by_role("link", name="Exchanges").click()
     expect(choice).to_have_value("closed")
-    assert "vhost=closed" in page.url
+    expect(page).to_have_url(re.compile("vhost=closed"))
     visit.go("queues?name=lists-")
     expect(choice).to_have_value("")
     expect(page.locator("tbody tr:not([aria-hidden])")).to_have_count(5)

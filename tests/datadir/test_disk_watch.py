@@ -165,7 +165,9 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
     disks.disk.commit(JournalTransaction(disks.disk.index + 1))
 
     def until() -> bool:
-        return len(failed) > 10 or all(disks.group.state(at) is DiskState.IN for at in range(3))
+        return min(failed.count(0), failed.count(1)) > 5 or all(
+            disks.group.state(at) is DiskState.IN for at in range(3)
+        )
 
     async def run() -> None:
         with trio.fail_after(LONG_S):
@@ -202,9 +204,14 @@ def test_two_of_three_that_were_moved_are_said_once_and_left_alone(
     assert disks.group.counting() == [2]
     events = [each["event"] for each in said]
     assert events.count("disk left behind") == 2
-    reasons = [each["reason"] for each in said if each["event"] == "disk not repaired"]
+    told = [(each["path"], each["reason"]) for each in said if each["event"] == "disk not repaired"]
+    assert len(told) == len(set(told)), told
+    # Where the first one was lost a moment before the other one, its reason changes.
+    reasons = dict(told)
     assert len(reasons) == 2
-    assert all("a and " in each and "start the broker once with --accept-loss" in each for each in reasons)
+    assert all(
+        "a and " in each and "start the broker once with --accept-loss" in each for each in reasons.values()
+    ), told
 
 
 def test_disks_are_looked_at_while_the_list_is_written(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
-import trio.lowlevel
 import trio.testing
 
 from amqpd.config import Settings
@@ -125,7 +124,7 @@ async def test_it_tells_changes_only_and_looks_at_once(
     alarms = Scripted(tmp_path, [full, full, Readings(2 * GIB, GIB), CALM])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(alarms.run)
-        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
         assert alarms.changes == [("disk", True)]
         assert alarms.on == {"disk"}
         await trio.sleep(60)
