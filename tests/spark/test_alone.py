@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from amqpd_spark import options
+from tests.harness.slow import slow
 from tests.spark.conservation_stories import Queue
 from tests.spark.log import Log
 from tests.spark.test_conservation import called, rows_of
@@ -81,7 +82,7 @@ def test_what_is_suspect_is_asked_of_the_whole_log_by_spark(job: Job, log: Log):
     assert "Java did not start" in said
 
 
-@pytest.mark.parametrize("standing", [10, 9])
+@pytest.mark.parametrize("standing", [10, slow(9)])
 def test_the_tables_are_those_of_spark(
     spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standing: int
 ):

@@ -161,6 +161,7 @@ def test_a_row_that_was_taken_out_afterwards_excuses_nothing(spark: SparkSession
     assert found(spark, folder / made) == [("rows_removed", rows[0], rows[-1])]
 
 
+@pytest.mark.slow
 def test_a_row_that_was_taken_out_before_excuses_nothing(spark: SparkSession, folder: Path):
     (changed,) = (folder / "events").rglob("n1-1-8.parquet")
     first = pq.ParquetFile(changed).read().to_pylist()[11]["first"]
@@ -203,6 +204,7 @@ def test_a_period_that_is_compacted_reaches_no_further(spark: SparkSession, fold
     assert found(spark, folder / "part") == [("log_hole", 2 * ROWS_PER_HOUR + 1, 3 * ROWS_PER_HOUR)]
 
 
+@pytest.mark.slow
 def test_hour_by_hour_into_one_folder(spark: SparkSession, folder: Path):
     for which in range(HOURS):
         period = ["--since", f"2026-11-22T{5 + which:02}:00", "--until", f"2026-11-22T{6 + which:02}:00"]

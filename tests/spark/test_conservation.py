@@ -32,15 +32,19 @@ def called(folder: str, output: Path, *options: str) -> Result:
 
 @pytest.fixture(scope="module", params=["here", "in tasks"])
 def where(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from read_by(request.param)
+
+
+def read_by(whom: str) -> Iterator[None]:
     """Who looks at the rows: this process, for the log is small, or Spark's tasks."""
     with pytest.MonkeyPatch.context() as patched:
-        if request.param != "here":
+        if whom != "here":
             patched.setattr(options, "HERE_ROWS", -1)
         looked = []
         brought = Rows.brought
         patched.setattr(Rows, "brought", lambda self, *given: looked.append(self.here) or brought(self, *given))
         yield
-        assert looked[:1] == [request.param == "here"]
+        assert looked[:1] == [whom == "here"]
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +124,7 @@ def test_a_gap_and_confirms_of_nothing_are_said(told: dict[str, tuple[str, str]]
     assert told["n3"] == ("", "confirmed_unpublished None")
 
 
+@pytest.mark.slow
 def test_a_file_that_came_twice_changes_nothing(
     spark: SparkSession, told: dict[str, tuple[str, str]], tmp_path: Path
 ):

@@ -6,15 +6,21 @@ What is verified: each history's books and findings. Not verified: which holes t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.harness.slow import slow
 from tests.spark.conservation_holes import HISTORIES
 from tests.spark.conservation_stories import Queue
 from tests.spark.log import Log
-from tests.spark.test_conservation import called, read_back, where
+from tests.spark.test_conservation import called, read_back, read_by
 
-__all__ = ["where"]
+
+@pytest.fixture(scope="module", params=["here", slow("in tasks")])
+def where(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from read_by(request.param)
 
 
 @pytest.fixture(scope="module")

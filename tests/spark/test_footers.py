@@ -71,6 +71,7 @@ def as_of_an_earlier_version(file: Path) -> None:
     pq.write_table(table.replace_schema_metadata({"amqpd.audit.format": "1"}), file)
 
 
+@pytest.mark.slow
 def test_of_twenty_files_each_is_missed(spark: SparkSession, log: list[Path]):
     assert len(log) == INCARNATIONS * FILES
     whole = taken(spark, log)

@@ -35,6 +35,7 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     return folder, write(spark, PLAN, folder, frozenset(PLANTS))
 
 
+@pytest.mark.slow
 def test_an_hour_with_three_incarnations_is_made(spark: SparkSession, tmp_path: Path):
     """An incarnation of 20 minutes is few enough microseconds for an int, and three of them are not."""
     write(spark, replace(PLAN, events=500, hours=1), str(tmp_path / "events"))
@@ -64,6 +65,7 @@ def test_a_late_file_lies_in_a_later_folder_and_one_came_twice(spark: SparkSessi
     assert read.count() > read.select("node", "incarnation", "number").distinct().count()
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_rows(spark: SparkSession):
     made = [checksum(rows(spark, plan, cycle(plan), None, None)) for plan in (PLAN, PLAN, replace(PLAN, seed=2))]
     assert made[0] == made[1] != made[2]

@@ -90,7 +90,7 @@ def test_findings_are_faults_or_doubts_or_neither(spark: SparkSession, tmp_path:
 @pytest.mark.parametrize(
     ("figures", "tone", "sentence"),
     [
-        (
+        slow(
             {"accepted": 400_000, "acked": 180_000, "standing": 220_000},
             "unsure",
             "Nothing is missing: 180,000 of 400,000 ended, 220,000 stand (55 %)",
@@ -101,9 +101,9 @@ def test_findings_are_faults_or_doubts_or_neither(spark: SparkSession, tmp_path:
             "Nothing is missing: 901 of 1,000 ended, 99 stand (10 %)",
         ),
         ({"accepted": 10, "acked": 9, "standing": 1}, "unsure", "Nothing is missing: 9 of 10 ended, 1 stands (10 %)"),
-        ({"accepted": 10, "acked": 5, "uncertain": 5}, "unsure", "Nothing is missing: 5 of 10 ended"),
-        ({"accepted": 10, "acked": 10}, "good", "Nothing is missing: all 10 ended"),
-        (
+        slow({"accepted": 10, "acked": 5, "uncertain": 5}, "unsure", "Nothing is missing: 5 of 10 ended"),
+        slow({"accepted": 10, "acked": 10}, "good", "Nothing is missing: all 10 ended"),
+        slow(
             {"accepted": 4, "acked": 1, "standing": 2, "missing": 1},
             "bad",
             "1 message is missing; 1 of 4 ended, 2 stand (50 %)",
@@ -183,7 +183,7 @@ def test_one_usual_virtual_host_and_one_node_are_not_named(spark: SparkSession, 
         ("15 minutes", "each 15 minutes"),
         slow("1 minute", "each minute"),
         slow("1 hour", "each hour"),
-        (None, "each hour"),
+        slow(None, "each hour"),
     ],
 )
 def test_the_step_of_the_chart_is_the_tables_window(
@@ -319,6 +319,7 @@ def test_the_command_writes_the_page_and_says_the_verdicts(spark: SparkSession, 
     assert file.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_a_log_without_messages_makes_a_page_that_says_so(spark: SparkSession, log: Log, tmp_path: Path):
     """That of a broker as it is installed: acts, and no messages."""
     for event in ("started", "connection_opened", "login_failed", "connection_closed"):

@@ -90,7 +90,13 @@ def test_files_of_a_broker_are_taken_without_a_look_at_their_rows(stream: Number
     assert [tuple(row) for row in stream.batches.read("seen", last).collect()] == [Taken("n1", 1, 1, 6)]
 
 
-@pytest.mark.parametrize("write", [Log.write_as_broker, Log.write], ids=["with footers", "without"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(Log.write_as_broker, id="with footers"),
+        pytest.param(Log.write, id="without", marks=pytest.mark.slow),
+    ],
+)
 def test_a_copy_is_not_taken_again(stream: Numbers, write: Callable[[Log], str]):
     rows(stream.log, 2)
     write(stream.log)
@@ -99,6 +105,7 @@ def test_a_copy_is_not_taken_again(stream: Numbers, write: Callable[[Log], str])
     assert stream.take() == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_same_rows_twice_in_a_batch(stream: Numbers):
     rows(stream.log, 2)
     stream.log.write_as_broker()
@@ -128,7 +135,7 @@ def test_compacted_again_and_again_with_what_is_new_and_killed_in_between(stream
 
 
 @pytest.mark.parametrize(
-    "islands_max", [pytest.param(256, id="as ranges", marks=pytest.mark.slow), pytest.param(2, id="as masks")]
+    "islands_max", [pytest.param(256, id="as ranges"), pytest.param(2, id="as masks", marks=pytest.mark.slow)]
 )
 def test_numbers_that_jump(stream: Numbers, islands_max: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("amqpd_spark.present.ISLANDS_MAX", islands_max)

@@ -124,6 +124,7 @@ def test_all_tables_are_those_of_a_batch(spark: SparkSession, log: Log, stream: 
         assert table(spark, stream.options, name) == table(spark, expected, name), name
 
 
+@pytest.mark.slow
 def test_a_file_that_comes_again_in_another_folder_is_not_taken_again(spark: SparkSession, log: Log, stream: Stream):
     log.add("published", count=5, confirm_tag=1, publication=1, exchange="x", **PUBLISHER)
     log.add("confirmed", at=61, confirm_tag=1, publication=1, count=3, **PUBLISHER)
@@ -136,6 +137,7 @@ def test_a_file_that_comes_again_in_another_folder_is_not_taken_again(spark: Spa
     assert [batches.up_to(name, 1).count() for name in ("rates", "histogram")] == [1, 1]
 
 
+@pytest.mark.slow
 def test_an_hour_that_was_taken_and_then_compacted_counts_once(
     spark: SparkSession, log: Log, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -170,6 +172,7 @@ def test_an_hour_that_was_taken_and_then_compacted_counts_once(
     assert table(spark, stream.options, "late") == []
 
 
+@pytest.mark.slow
 def test_what_is_not_heard_of_is_given_up_and_said_when_it_comes_late(spark: SparkSession, log: Log, stream: Stream):
     log.add("routed", at=0, first=0, exchange="x", **QUEUE)
     log.write()

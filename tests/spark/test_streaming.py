@@ -116,6 +116,7 @@ def test_a_checkpoint_that_is_not_of_the_output_is_refused(spark: SparkSession, 
         take(spark, step)
 
 
+@pytest.mark.slow
 def test_who_deletes_the_checkpoint_begins_again(spark: SparkSession, log: Log, options: Options):
     two_files(log)
     take(spark, Copy(options))

@@ -130,6 +130,7 @@ def test_a_confirm_belongs_to_its_publication_though_a_later_connection_has_the_
     assert [(number, event) for number, event, *_ in found(spark, folder, "confirm", "c/1/1")] == both
 
 
+@pytest.mark.slow
 def test_a_bound_that_was_met_is_said(spark: SparkSession, log: Log):
     for hop in range(4):
         log.add("routed", at=hop, publication=hop + 1, queue="q", queue_id=7, first=hop)
