@@ -92,7 +92,8 @@ def pattern(words: tuple[str, ...]) -> re.Pattern[str]:
 
 def sources() -> Iterator[Path]:
     for part in PARTS:
-        yield from sorted((ROOT / part).rglob("*"))
+        # `pip install ./spark` leaves a copy in spark/build.
+        yield from (path for path in sorted((ROOT / part).rglob("*")) if "build" not in path.relative_to(ROOT).parts)
     yield from (path for path in sorted(ROOT.glob("*.md")) if path.name != "CHANGELOG.md")
 
 
