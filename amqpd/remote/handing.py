@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
-from amqpd.remote.leader import CLAIM_WAIT_MS, LEASE_MS, Leader
+from amqpd.remote.leader import ALL_MESSAGES, CLAIM_WAIT_MS, LEASE_MS, Leader
 from amqpd.remote.messages import Sender
 from amqpd.remote.source import HandedIncarnation, HandedSubscription, LedQueue, Marks, SessionHandOver, SourceLog
 from amqpd.remote.subscriber import RemoteSubscriber
@@ -54,10 +54,11 @@ def taken_over(
     lease_ms: float = LEASE_MS,
 ) -> Leader:
     """The leader of a new epoch. `position`: the last entry of the log that it won with."""
+    leader = Leader(epoch, log, marks, queues, members, now_ms, claim_wait_ms, lease_ms)
     if handed is None or handed.position != position:
-        return Leader(epoch, log, marks, queues, members, now_ms, claim_wait_ms, lease_ms)
-    leader = Leader(epoch, log, marks, {}, members, now_ms, claim_wait_ms, lease_ms)
-    leader.queues.update(queues)
+        for queue in queues.values():
+            queue.mark_redelivered(0, ALL_MESSAGES)
+        return leader
     leader.waits_for &= handed.waits_for
     leader.wait_ends_ms = handed.wait_ends_ms
     for number, ranges in handed.redelivered.items():

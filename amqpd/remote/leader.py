@@ -75,8 +75,8 @@ class Leader:
         lease_ms: float = LEASE_MS,
     ) -> None:
         """`marks`, `queues`: as the log has them; the first entry of the epoch gathers. `members`: the forwarders
-        whose memberships live."""
-        self.epoch, self.log, self.queues = epoch, log, dict(queues)
+        whose memberships live. `queues` is the caller's, who takes those out that are deleted."""
+        self.epoch, self.log, self.queues = epoch, log, queues
         self.members = frozenset(members)
         self.ended = dict(marks.ended)
         self.incarnations: dict[Member, RemoteIncarnation] = {}
@@ -98,8 +98,6 @@ class Leader:
         for member, mark in marks.marks.items():
             incarnation = self.incarnations[member] = RemoteIncarnation(member, self.out, now_ms)
             incarnation.begin(mark.mark, mark.outcomes, self._first)
-        for queue in self.queues.values():
-            queue.mark_redelivered(0, ALL_MESSAGES)
 
     @property
     def delivers(self) -> bool:
@@ -111,6 +109,11 @@ class Leader:
         out = self.out[:]
         self.out.clear()
         return out
+
+    def sessions_of(self, forwarder: str) -> list[Sender]:
+        """Those of its incarnations that are attached."""
+        of = self.incarnations.values()
+        return [each.sender for each in of if each.attached and each.member[0] == forwarder]
 
     def subscribers(self) -> Iterator[RemoteSubscriber]:
         for incarnation in self.incarnations.values():
@@ -191,8 +194,7 @@ class Leader:
         incarnation.subscribers = {}
 
     def queue_gone(self, queue_id: int) -> None:
-        """The queue is deleted: its subscriptions end (rule 28)."""
-        del self.queues[queue_id]
+        """The queue is deleted, and in `queues` no more: its subscriptions end (rule 28)."""
         for incarnation in self.incarnations.values():
             for number, subscriber in list(incarnation.subscribers.items()):
                 if subscriber.queue_id == queue_id:

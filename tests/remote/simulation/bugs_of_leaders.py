@@ -511,7 +511,6 @@ class GoneSaysNothing(Patched):
 
     @staticmethod
     def instead(self: Leader, queue_id: int) -> None:
-        del self.queues[queue_id]
         for incarnation in self.incarnations.values():
             for number, subscriber in list(incarnation.subscribers.items()):
                 if subscriber.queue_id == queue_id:

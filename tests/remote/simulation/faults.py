@@ -110,5 +110,6 @@ class Faults:
         world.queues.remove(queue)
         world.law.gone.add(queue)
         self.clock.counts["queue deleted"] += 1
+        del led.queues[queue]
         led.leader.queue_gone(queue)
         led.run()
