@@ -8,7 +8,8 @@ smaller numbers than those at the cursor, so they go first: a requeue puts a mes
 `fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time
 has come expires when it comes back.
 Not here: the segments that hold them (`store.py`), memory and disk (`paging.py`), what expires (`expiry.py`), which
-consumer gets a message (`queue.py`).
+consumer gets a message (`queue.py`), what is held by claims, and what another leader may have delivered before
+(`claimed.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Piece
 from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.delivered_ranges import DeliveredRanges
 from amqpd.queues.segment import Segment
 from amqpd.queues.store import Store
 from amqpd.queues.stretches import Stretches
@@ -56,7 +58,12 @@ class Backlog:
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
         self.redelivered_below = 0
-        """what was recovered below this number had been delivered before the restart"""
+        """what is behind the cursor and below this number may have been delivered before: by an earlier run, mostly;
+        all of it, without `delivered`"""
+        self.delivered: DeliveredRanges | None = None
+        """which of these exactly, if that is known"""
+        self.undelivered: Stretches | None = None
+        """of those that came back, what only the cursor has passed: not delivered before (`claimed.py`)"""
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self.fresh: list[Run] = []
@@ -189,7 +196,10 @@ class Backlog:
                 return None
             redelivered = seq < self.redelivered_below
             if redelivered:
-                high = min(high, self.redelivered_below - segment.first)
+                end = self.redelivered_below
+                if self.delivered is not None:
+                    redelivered, end = self.delivered.at(seq)
+                high = min(high, end - segment.first)
             run, start, stop = segment.alike(low, high) if alike else segment.piece(low, high)
             if nbytes:
                 stop = _making_up(run, start, stop, nbytes)
@@ -224,19 +234,35 @@ class Backlog:
             if not segment.damage:
                 self.wanted = (segment.first, segment.last)
             return None
+        redelivered = True
+        if self.undelivered is not None:
+            redelivered, last = self._again(first, last)
         low = first - segment.first
         high = min(low + limit, last - segment.first + 1)
         run, start, stop = segment.alike(low, high) if alike else segment.piece(low, high)
         if nbytes:
             stop = _making_up(run, start, stop, nbytes)
         taken, nbytes = stop - start, run.bytes_in(start, stop)
+        if not redelivered and self.undelivered is not None:
+            self.undelivered.cut(first, first + taken - 1)
         self.returned.remove_first(taken)
         self.ready -= taken
         self.unacked += taken
         self.ready_bytes -= nbytes
         self.unacked_bytes += nbytes
         self.arrived_ms = segment.arrival(low)
-        return run, start, stop, first, True
+        return run, start, stop, first, redelivered
+
+    def _again(self, first: int, last: int) -> tuple[bool, int]:
+        """Of first..last, which came back: whether the first one was delivered before, and up to which one that is
+        the same."""
+        assert self.undelivered is not None
+        if not self.undelivered:
+            self.undelivered = None
+            return True, last
+        for low, high in self.undelivered.within(first, last):
+            return (False, high) if low == first else (True, low - 1)
+        return True, last
 
     def oldest_ms(self) -> int | None:
         """When the first ready message came, in ms since the epoch; None when there is none."""
@@ -374,6 +400,7 @@ class Backlog:
         self.store.drop()
         self.fresh, self.wanted, self.leaving = [], None, Stretches()
         self.returned.clear()
+        self.undelivered = self.delivered = None
 
 
 def _making_up(run: Run, start: int, stop: int, nbytes: int) -> int:

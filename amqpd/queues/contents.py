@@ -36,7 +36,6 @@ from amqpd.message.propertylist import (
 )
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, runs_in
 from amqpd.queues.leader import LeaderQueue
-from amqpd.queues.messages import Messages
 from amqpd.queues.segment import Segment
 from amqpd.wire.fieldtable import read_table
 from amqpd.wire.json_values import to_json
@@ -113,7 +112,7 @@ def rows_of(
                     "id": id_of(queue.record.id, level, seq),
                     "position": None if stretch.position is None else stretch.position + seq - stretch.first,
                     "state": stretch.state,
-                    "redelivered": stretch.state == UNACKED or seq < _redelivered_below(level),
+                    "redelivered": stretch.state == UNACKED or level.is_redelivered(seq),
                     "delivery_count": queue.delivery_count(seq),
                     **common,
                     "age_s": max(0, now_ms - arrived_ms) / 1000,
@@ -133,7 +132,7 @@ def _without_body(queue: LeaderQueue, stretch: Stretch, seq: int, damage: str, n
         "position": None if stretch.position is None else stretch.position + seq - stretch.first,
         "state": f"{stretch.state}, damaged",
         "damage": damage,
-        "redelivered": stretch.state == UNACKED or seq < _redelivered_below(level),
+        "redelivered": stretch.state == UNACKED or level.is_redelivered(seq),
         "delivery_count": queue.delivery_count(seq),
         **dict.fromkeys(("exchange", "routing_key", "properties", "expires_in_s", "payload_bytes")),
         "age_s": max(0, now_ms - segment.arrival(seq - segment.first)) / 1000,
@@ -218,8 +217,3 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list):
         return [_printable(each) for each in value]
     return value
-
-
-def _redelivered_below(level: Messages) -> int:
-    """A consumer that gets a message with a smaller number gets it again."""
-    return max(level.store.cursor, level.backlog.redelivered_below)

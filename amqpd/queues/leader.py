@@ -1,10 +1,11 @@
 """A queue at its leader, as the other parts of that node know it.
 
-What comes in: dead letters on their way; what operators repair. What goes out: its settings and delivery counts;
-as `Paged`, its levels, figures and damage.
+What comes in: dead letters on their way; what operators repair; what clients of other nodes hold. What goes out: its
+settings and delivery counts; as `Paged`, its levels, figures and damage.
 Rules: 1. For what looks after the memory, the disk and the books of the queues of its own node, and nothing else:
 whatever serves clients knows the port only. 2. It asks for what the node's parts need; what the queue does with it is
-its own. 3. What only the leader can judge of conflicts is judged here: who may consume, what may be deleted.
+its own. 3. What only the leader can judge of conflicts is judged here: who may consume, what may be deleted. 4. What
+clients of other nodes hold is theirs by claims (rules 16 and 19 of docs/decisions/remote-protocol.md).
 Not here: the queue itself (`queue.py`), what every node may ask (`port.py`), what delayed messages are asked too
 (`dispatchable.py`).
 """
@@ -26,6 +27,7 @@ from amqpd.queues.dispatchable import LEVELS_LOOK_WORK, Paged
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import DeclareCounts, QueuePort, TakeOut
 from amqpd.queues.settings import QueueSettings
+from amqpd.queues.states import SERVED
 from amqpd.queues.templates import Template
 from amqpd.vocabulary.records import QueueRecord
 
@@ -60,6 +62,30 @@ class LeaderQueue(QueuePort, Paged):
     @abstractmethod
     def book_of(self, seq: int) -> Book | None:
         """Where the message is recorded, whose number there is without the upper bits."""
+
+    # What clients of other nodes hold
+
+    def hold(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Those of the messages first..last that are ready are somebody's from now on, as if they had been delivered:
+        (first, last) of what there was."""
+        return self.messages.hold(first, last) if self.state is SERVED else []
+
+    def give_back(self, first: int, last: int) -> None:
+        """As `requeue`, of what no client has seen: it does not count as a delivery."""
+        if self.state is SERVED:
+            self.backlog.requeue(first, last)
+
+    def mark_redelivered(self, first: int, last: int) -> None:
+        """Who gets these messages may get them again."""
+        self.messages.mark_redelivered(first, last)
+
+    def forget_redelivered(self) -> None:
+        """What was delivered before is known better than the journal knows it, and is told now."""
+        self.messages.forget_redelivered()
+
+    def redelivered(self) -> list[tuple[int, int]]:
+        """(first, last) of what was delivered before, or may have been; what is settled may be among it."""
+        return self.messages.redelivered()
 
     # Judgements
 

@@ -115,6 +115,42 @@ class Levels:
     def requeue(self, first: int, last: int) -> None:
         self._levels[first >> SEQ_BITS].backlog.requeue(first & SEQ_MASK, last & SEQ_MASK)
 
+    # What clients of other nodes hold
+
+    def hold(self, first: int, last: int) -> list[tuple[int, int]]:
+        return [
+            (priority << SEQ_BITS | low, priority << SEQ_BITS | high)
+            for priority, level, begin, end in self._parts(first, last)
+            for low, high in level.hold(begin, end)
+        ]
+
+    def mark_redelivered(self, first: int, last: int) -> None:
+        for _, level, begin, end in self._parts(first, last):
+            level.mark_redelivered(begin, end)
+
+    def mark_newest_redelivered(self, count: int, priority: int | None = None) -> None:
+        """`priority`: of the run that has come."""
+        self._level(min(priority or 0, self.max_priority)).mark_newest_redelivered(count)
+
+    def forget_redelivered(self) -> None:
+        for level in self.levels():
+            level.forget_redelivered()
+
+    def redelivered(self) -> list[tuple[int, int]]:
+        return [
+            (priority << SEQ_BITS | first, priority << SEQ_BITS | last)
+            for priority, level in sorted(self._levels.items())
+            for first, last in level.redelivered()
+        ]
+
+    def _parts(self, first: int, last: int) -> list[tuple[int, Messages, int, int]]:
+        """(priority, level, first, last) of what the levels have numbers for: others may name any."""
+        return [
+            (priority, level, max(first - begin, 0), min(last - begin, SEQ_MASK))
+            for priority, level in sorted(self._levels.items())
+            if (begin := priority << SEQ_BITS) <= last and first <= begin + SEQ_MASK
+        ]
+
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, level by level, in steps."""
         for level in list(self.levels()):

@@ -16,6 +16,7 @@ from amqpd.audit.book import Book
 from amqpd.audit.kinds import PURGED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.queues import claimed
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.expiry import Expiry
@@ -97,6 +98,29 @@ class Messages(Expiry):
         """The queue is deleted."""
         self.backlog.drop()
         self.paging.drop()
+
+    # What clients of other nodes hold
+
+    def hold(self, first: int, last: int) -> list[tuple[int, int]]:
+        return claimed.hold(self.backlog, first, last)
+
+    def mark_redelivered(self, first: int, last: int) -> None:
+        claimed.mark_redelivered(self.backlog, first, last)
+
+    def mark_newest_redelivered(self, count: int, priority: int | None = None) -> None:
+        """As `mark_redelivered`, of this many messages, the last ones that came in. `priority`: theirs."""
+        if self.backlog.fresh:
+            self.backlog.take_in()
+        self.mark_redelivered(self.store.next_seq - count, self.store.next_seq - 1)
+
+    def forget_redelivered(self) -> None:
+        claimed.forget_redelivered(self.backlog)
+
+    def redelivered(self) -> list[tuple[int, int]]:
+        return claimed.redelivered(self.backlog)
+
+    def is_redelivered(self, seq: int) -> bool:
+        return claimed.is_redelivered(self.backlog, seq)
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in

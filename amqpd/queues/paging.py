@@ -276,7 +276,7 @@ class Paging:
                 # What the row has more than was thought, the other part has less.
                 self._recount(here, body_bytes, behind or (None if here is segment else segment))
         parts.reverse()
-        store.segments[place:place] = parts
+        store.insert(place, parts)
         self._pass_end = -1
 
     def _take_bodies(self, segment: Segment, row: Row) -> bool:

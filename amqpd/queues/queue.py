@@ -6,6 +6,8 @@ Rules: 1. Round robin among the consumers that have credit; with little ready it
 in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
 what has expired goes first, then consumers take, and only what they leave counts against the length limit. A caller
 that is about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
+4. While it *withholds*, because a new leader waits for claims of what clients of other nodes hold, it takes publishes
+and what is settled, and nothing else leaves it: nobody is given anything, nothing expires, dies or is purged.
 Not here: the messages themselves (`messages.py`), whose turn it is (`turns.py`), limits and deaths (`removal.py`),
 declaration and its arguments (`arguments.py`).
 """
@@ -18,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from mypy_extensions import mypyc_attr
-from pamqp.exceptions import AMQPSoftError
+from pamqp.exceptions import AMQPPreconditionFailed, AMQPSoftError
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
@@ -26,6 +28,7 @@ from amqpd.audit.publication import Publication
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
+from amqpd.queues.arguments import described_queue
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Piece, Subscriber, cancelling
 from amqpd.queues.damage import FENCED_TOLD_MS, QueueFenced, blocked_at, log_damage
@@ -81,6 +84,10 @@ class Queue(LeaderQueue):
         self.removal = Removal(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
         self.reading = self.damage = False
         self.damage_told = 0
+        self.withholds = False
+        """gives nothing to anybody: what seems to be ready may be held by clients of other nodes"""
+        self._purges: list[Callable[[int | AMQPSoftError], object]] = []
+        """who asked for one meanwhile"""
         self._settings_applied()
 
     # Being
@@ -113,7 +120,22 @@ class Queue(LeaderQueue):
 
     def _find_plain(self) -> None:
         backlog, plain = self.backlog, not self.quorum and self.settings.message_ttl_ms is None
-        self._plain = backlog if plain and isinstance(backlog, Backlog) else None
+        self._plain = backlog if plain and not self.withholds and isinstance(backlog, Backlog) else None
+
+    def withhold(self, withholds: bool) -> None:
+        """Whether it gives nothing to anybody from now on. When that ends, it does all that waited."""
+        if withholds is self.withholds:
+            return
+        self.withholds = withholds
+        if self._plain is not None and self._plain.fresh:
+            self._plain.take_in()
+        self._find_plain()
+        if not withholds:
+            self.used()
+            self.host.again(self)
+            purges, self._purges = self._purges, []
+            for answer in purges:
+                self.host.later(self._purging_later(answer))
 
     def subscribers(self) -> list[Subscriber]:
         return list(self.consumers)
@@ -134,6 +156,7 @@ class Queue(LeaderQueue):
         self.removal.prune()
 
     def abandoned(self) -> Iterator[Getter]:
+        self._refuse_purges()
         if self.consumers.count:
             self.host.later(cancelling(self.consumers.clear()))
         while self.getters:
@@ -142,6 +165,7 @@ class Queue(LeaderQueue):
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
         self.enter(QueueState.DELETED)
+        self._refuse_purges()
         self.messages.drop()
         while self.getters:
             self.getters.popleft()[1](None)
@@ -153,12 +177,16 @@ class Queue(LeaderQueue):
     def capacity_after_dispatch(self, run: Run) -> int:
         if self.state is not SERVED:
             return 0
+        if self.withholds:
+            return self.removal.capacity_left(run)
         if self.removal.helps(run):
             self.dispatch()
         return self.removal.capacity_after_dispatch(run)
 
     def capacity(self, run: Run) -> int:
-        return 0 if self.state is not SERVED else self.removal.capacity(run)
+        if self.state is not SERVED:
+            return 0
+        return self.removal.capacity_left(run) if self.withholds else self.removal.capacity(run)
 
     def turn_away(self, run: Run) -> None:
         if self.state is not SERVED:
@@ -201,6 +229,12 @@ class Queue(LeaderQueue):
         persistent = properties.persistent or self.quorum
         return self.backlog.publish(run, persistent, now_ms, deadline_ms, publication)
 
+    def publish_again(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+        """As `publish`, of what may have been here, and may have been delivered, before."""
+        waits = self.publish(run, properties, publication)
+        self.messages.mark_newest_redelivered(run.count, properties.priority)
+        return waits
+
     # Settling
 
     def settle(self, first: int, last: int) -> int:
@@ -228,6 +262,9 @@ class Queue(LeaderQueue):
             self.removal.come_back(first, last)
 
     def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
+        if self.withholds:
+            self._purges.append(answer)
+            return
         gone = 0
         try:
             for count, work in self.messages.purging():
@@ -240,6 +277,17 @@ class Queue(LeaderQueue):
             self.removal.prune()
         finally:
             answer(gone)
+
+    def _refuse_purges(self) -> None:
+        purges, self._purges = self._purges, []
+        for answer in purges:
+            answer(AMQPPreconditionFailed(f"{described_queue(self.record)} is gone, or has gone to another node"))
+
+    def _purging_later(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[None, None, None]:
+        """As steps for `QueueHost.later`."""
+        for work in self.purging(answer):
+            self.host.work_left -= work
+            yield
 
     # Consumers
 
@@ -316,12 +364,14 @@ class Queue(LeaderQueue):
         if self.getters is None:
             self.getters = deque()
         self.getters.append((no_ack, answer))
-        if not self.dead_letters_under_way and not self.removal.expiring:
+        if not self.dead_letters_under_way and not self.removal.expiring and not self.withholds:
             self._serve_getters()
 
     def dispatch(self) -> None:
         plain = self._plain
         if plain is not None and plain.fresh and self._pass_on(plain):
+            return
+        if self.withholds:
             return
         if self.dead_letters_under_way:
             self.host.again(self)

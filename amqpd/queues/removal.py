@@ -237,6 +237,10 @@ class Removal:
             left = self._left(run.body_size, min(credit, ready)) + max(0, credit - ready)
         return max(0, min(count, left))
 
+    def capacity_left(self, run: Run) -> int:
+        """As `capacity`, when nobody takes anything."""
+        return max(0, min(run.count, self._left(run.body_size))) if self.refuses else run.count
+
     def _left(self, body_size: int, going: int = 0) -> int:
         """What the limits leave for messages of this size; `going` of those that are ready do not count any more."""
         backlog, settings = self._backlog, self.settings

@@ -5,7 +5,8 @@ many messages and bytes are left; when which message came, and when it expires.
 Rules: 1. Messages first..last of the queue, numbered without gaps while the segment grows. 2. `left` counts those
 that are not settled; settled ones are the leading `head` and those marked in `gone`. 3. `runs` is None when the
 bodies are on disk only. 4. Bytes of bodies are exact while all bodies have one size or are in memory; of a segment on
-disk with bodies of several sizes they are the average's, and exact again in the sum.
+disk with bodies of several sizes they are the average's, and exact again in the sum. 5. One that is on disk only and
+untouched may be several rows; it knows where each of them begins.
 Not here: the order of segments (`store.py`) and which message is ready (`backlog.py`).
 """
 
@@ -49,6 +50,7 @@ class Segment(PendingRow):
         "head",
         "held",
         "offsets",
+        "row_offsets",
         "taken_bytes",
     )
 
@@ -89,6 +91,8 @@ class Segment(PendingRow):
         """of the timetable that keeps its deadlines; 0: none does"""
         self.damage = ""
         """why its row, on disk only, cannot be read: it is not read again"""
+        self.row_offsets: array[int] | None = None
+        """where its second row and those behind it begin, if it is several"""
 
     @classmethod
     def on_disk(cls, first: int, last: int, body_bytes: int = 0, published_ms: int = 0) -> Segment:
@@ -131,7 +135,13 @@ class Segment(PendingRow):
         """Become one with the segment behind, when `mergeable`."""
         if self.arrivals is None:
             self.arrivals = ArrivalTimes(self.published_ms)
-        self.arrivals.extend(self.last - self.first + 1, behind.arrivals or ArrivalTimes(behind.published_ms))
+        size = self.last - self.first + 1
+        self.arrivals.extend(size, behind.arrivals or ArrivalTimes(behind.published_ms))
+        if self.row_offsets is None:
+            self.row_offsets = array("I")
+        self.row_offsets.append(size)
+        if behind.row_offsets is not None:
+            self.row_offsets.extend([size + each for each in behind.row_offsets])
         self.last = behind.last
         self.left += behind.left
         self.body_bytes += behind.body_bytes
@@ -146,11 +156,35 @@ class Segment(PendingRow):
         rest.published_ms = self.arrival(seq - self.first)
         if self.arrivals is not None:
             rest.arrivals = self.arrivals.cut_from(seq - self.first)
+        offsets, offset = self.row_offsets, seq - self.first
+        if offsets is not None:
+            at = bisect_right(offsets, offset)
+            if at < len(offsets):
+                rest.row_offsets = array("I", [each - offset for each in offsets[at:]])
+            if at and offsets[at - 1] == offset:
+                at -= 1
+            if at:
+                del offsets[at:]
+            else:
+                self.row_offsets = None
         rest.body_size = self.body_size
         self.last = seq - 1
         self.left -= count
         self.body_bytes -= nbytes
         return rest
+
+    def rows_with(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(first, last) of each of its rows that has some of the messages first..last."""
+        offsets = self.row_offsets
+        if offsets is None:
+            return [(self.first, self.last)]
+        low = bisect_right(offsets, max(first - self.first, 0))
+        high = bisect_right(offsets, max(last - self.first, 0))
+        begins = [self.first + (offsets[low - 1] if low else 0)]
+        begins += [self.first + each for each in offsets[low:high]]
+        ends = [each - 1 for each in begins[1:]]
+        ends.append(self.first + offsets[high] - 1 if high < len(offsets) else self.last)
+        return list(zip(begins, ends, strict=True))
 
     def arrival(self, offset: int) -> int:
         """When the message came, in ms since the epoch; to COARSE_MS if it has been on disk only."""

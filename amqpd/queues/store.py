@@ -237,10 +237,30 @@ class Store:
             if segment.last > last:
                 self._split(segment, last + 1)
 
+    def cut_rows(self, first: int, last: int) -> None:
+        """As `cut_at`, of each row that has some of the messages first..last."""
+        index = self.index_of(first)
+        while index < len(self.segments) and (segment := self.segments[index]).first <= last:
+            if segment.row_offsets is not None and segment.divisible:
+                rows = segment.rows_with(first, last)
+                # From the far end on: what is cut off is copied.
+                parts = [segment.cut_from(rows[-1][1] + 1)] if rows[-1][1] < segment.last else []
+                parts += [segment.cut_from(row[0]) for row in reversed(rows) if row[0] > segment.first]
+                parts.reverse()
+                self.insert(index + 1, parts)
+                index += len(parts)
+            index += 1
+
+    def insert(self, place: int, parts: list[Segment]) -> None:
+        """What was cut off of the segment in front of that place, in order."""
+        self.segments[place:place] = parts
+        if place <= self.at:
+            self.at += len(parts)
+
     def _split(self, segment: Segment, seq: int) -> Segment:
         """Cut the untouched segment on disk before `seq`; the part from there on."""
         rest = segment.cut_from(seq)
-        self.segments.insert(self.index_of(segment.first) + 1, rest)
+        self.insert(self.index_of(segment.first) + 1, [rest])
         return rest
 
     def mark_damaged(self, segment: Segment, reason: str) -> None:
