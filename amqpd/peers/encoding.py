@@ -22,6 +22,7 @@ from amqpd.peers.entry import NUMBER_MAX
 from amqpd.peers.formats import (
     ANSWER,
     BALLOT,
+    BODY,
     DRAWN_MAX,
     ENTRIES,
     FRAME,
@@ -29,6 +30,7 @@ from amqpd.peers.formats import (
     NUMBER,
     OPENING,
     POSITION,
+    SOURCE_EPOCHS,
     STATE,
     VOTE,
     MalformedMessage,
@@ -42,6 +44,7 @@ from amqpd.peers.messages import (
     NONCE_BYTES,
     Answered,
     Cut,
+    DataHeartbeat,
     Ended,
     Entries,
     Fetched,
@@ -51,19 +54,23 @@ from amqpd.peers.messages import (
     Greeting,
     Heartbeat,
     Hello,
+    HoldsNothing,
     Lacked,
     Message,
     OpenReplicaSet,
     Page,
     Proof,
+    Purpose,
     Query,
     Refusal,
     RequestPreVote,
     RequestVote,
+    ToEdge,
+    ToLeader,
     Voted,
     Would,
 )
-from amqpd.peers.versions import HIGHEST, LOWEST, RANGED
+from amqpd.peers.versions import HAS_DATA_LINKS, HIGHEST, LOWEST, RANGED
 
 MESSAGE_BYTES_MAX = 1 << 30
 """A frame has at least one message of a client whole, which may have half of this (`message_bytes_max`); a leader
@@ -90,7 +97,9 @@ def bytes_max_of(kind: int) -> int:
 def encode(message: Message, version: int = HIGHEST) -> Pieces:
     """Payloads are in it as they are. Raises ValueError for a message that is too large, or says what this version
     has no bytes for and its peer must not miss."""
-    form = _BY_TYPE[version][type(message)]
+    form = _BY_TYPE[version].get(type(message))
+    if form is None:
+        raise ValueError(f"version {version} has no {type(message).__name__}")
     first, *payloads = form.write(message)
     nbytes = _kind.size + len(first) + sum(map(len, payloads))
     bytes_max = GREETING_BYTES_MAX if isinstance(message, Greeting) else MESSAGE_BYTES_MAX
@@ -126,6 +135,8 @@ _kind = Struct("<B")
 _hello = Struct("<8sHqqHH")
 _greeted = Struct("<H?")
 _lowest = Struct("<H")
+_purpose = Struct("<B")
+_PURPOSES = frozenset(Purpose)
 _MAGIC = b"amqpd\r\n\0"
 
 
@@ -134,7 +145,13 @@ def _write_greeting(greeting: Greeting) -> Pieces:
     cluster, forwarder, target = hello.cluster.encode(), hello.forwarder.encode(), greeting.target.encode()
     head = _hello.pack(_MAGIC, hello.version, hello.incarnation, hello.generation, len(cluster), len(forwarder))
     said = head + cluster + forwarder + _greeted.pack(len(target), greeting.secret) + target + greeting.nonce
-    return [said + _lowest.pack(hello.lowest) + greeting.more] if hello.version >= RANGED else [said]
+    if hello.version >= RANGED:
+        said += _lowest.pack(hello.lowest)
+    if hello.version >= HAS_DATA_LINKS:
+        said += _purpose.pack(greeting.purpose)
+    elif greeting.purpose is not Purpose.REPLICATION:
+        raise ValueError(f"a Greeting of version {hello.version} for {greeting.purpose}")
+    return [said + greeting.more if hello.version >= RANGED else said]
 
 
 def _read_greeting(reading: MessageReader) -> Greeting:
@@ -155,10 +172,16 @@ def _read_greeting(reading: MessageReader) -> Greeting:
     [lowest] = reading.fixed(_lowest)
     if not 1 <= lowest <= version:
         raise MalformedMessage(f"a node that speaks versions {lowest} to {version}")
+    purpose = Purpose.REPLICATION
+    if version >= HAS_DATA_LINKS:
+        [number] = reading.fixed(_purpose)
+        if number not in _PURPOSES:
+            raise MalformedMessage(f"a connection for a purpose {number}")
+        purpose = Purpose(number)
     more = reading.rest()
-    if more and version == HIGHEST:
+    if more and version <= HIGHEST:
         raise MalformedMessage(f"{len(more)} bytes follow the end of Greeting")
-    return Greeting(replace(hello, lowest=lowest), target, nonce, secret, more)
+    return Greeting(replace(hello, lowest=lowest), target, nonce, secret, more, purpose)
 
 
 def _read_proof(reading: MessageReader) -> Proof:
@@ -223,9 +246,11 @@ def _of_fields(
     return _Format(kind, made, write, read, first, last)
 
 
+_nothing = Struct("<")
 _replica_set = Struct("<Iq")
 _ask = Struct("<qq")
 _request = Struct("<q")
+_session = Struct("<qqq")
 
 _FORMATS = (
     _Format(1, Greeting, _write_greeting, _read_greeting),
@@ -251,8 +276,12 @@ _FORMATS = (
     _Format(18, Page, _write_text, _read_text(Page)),
     _Format(19, Proof, lambda proof: [proof.digest], _read_proof),
     _Format(20, Refusal, _write_refusal, _read_refusal),
+    _of_fields(21, ToLeader, _session, BODY, first=HAS_DATA_LINKS),
+    _of_fields(22, ToEdge, _session, BODY, first=HAS_DATA_LINKS),
+    _of_fields(23, HoldsNothing, _nothing, SOURCE_EPOCHS, first=HAS_DATA_LINKS),
+    _of_fields(24, DataHeartbeat, _nothing, first=HAS_DATA_LINKS),
 )
-_WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched))
+_WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched, ToLeader, ToEdge))
 _SPOKEN = range(LOWEST, HIGHEST + 1)
 _OF_VERSION = {each: [form for form in _FORMATS if form.first <= each <= form.last] for each in _SPOKEN}
 _BY_TYPE = {version: {form.type: form for form in forms} for version, forms in _OF_VERSION.items()}

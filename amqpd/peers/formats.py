@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position, Vote
-from amqpd.peers.messages import Acknowledgement, Ballot, OpenedSource, Opening, SnapshotPart
+from amqpd.peers.messages import Acknowledgement, Ballot, OpenedSource, Opening, SnapshotPart, SourceEpoch
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
@@ -37,6 +37,8 @@ DRAWN_MAX = (1 << 63) - 1
 """of numbers that are drawn: generations"""
 NAME_BYTES_MAX = 255
 """of a forwarder (`setting_types.NODE_NAME_MAX` characters)"""
+HEAD_BYTES_MAX = 4096
+"""A first piece of a body up to this is copied behind the message's head: a piece of its own costs as much."""
 
 
 class MalformedMessage(Exception):
@@ -285,3 +287,36 @@ def read_ballot(reading: MessageReader) -> Ballot:
 
 
 BALLOT = Part(write_ballot, read_ballot)
+_source_epoch = Struct("<qq")
+
+
+def write_source_epochs(sources: Iterable[SourceEpoch]) -> Pieces:
+    said = [_source_epoch.pack(*each) for each in sources]
+    return [_count.pack(len(said)) + b"".join(said)]
+
+
+def read_source_epochs(reading: MessageReader) -> tuple[SourceEpoch, ...]:
+    [count] = reading.fixed(_count)
+    return tuple(
+        SourceEpoch(as_source(source), as_position(epoch, 0)[0])
+        for source, epoch in reading.many(count, _source_epoch)
+    )
+
+
+SOURCE_EPOCHS = Part(write_source_epochs, read_source_epochs)
+
+
+def write_body(pieces: tuple[bytes, ...]) -> Pieces:
+    """Raises ValueError for one of no bytes."""
+    if not any(pieces):
+        raise ValueError("a message of a session without a body")
+    return list(pieces) if len(pieces[0]) <= HEAD_BYTES_MAX else [b"", *pieces]
+
+
+def read_body(reading: MessageReader) -> tuple[bytes, ...]:
+    if not reading.left:
+        raise MalformedMessage("a message of a session without a body")
+    return (reading.rest(),)
+
+
+BODY = Part(write_body, read_body)

@@ -1,11 +1,12 @@
 """What forwarders say to each other, one message a class.
 
-What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the leader of its
-replica sets and when it takes over; the one that accepted it answers over the same connection.
+What comes in, what goes out: values. The forwarder that dialed a connection of replication asks over it, as the
+leader of its replica sets and when it takes over; the one that accepted it answers over the same connection. Over a
+data connection, which is another one, the dialer is the edge of remote queues, and the acceptor their leader.
 Rules: 1. `replica_set` is a small number that the dialer chooses for a replica set when it opens that, for this
 connection only. 2. `question` and `request` grow with each message of a connection; an answer names the last
 question that it covers, so questions may be answered together. 3. Messages of a connection arrive in order or not at
-all.
+all. 4. What goes over a connection of one purpose goes over none of the other (`OVER`).
 Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what they make a forwarder do.
 
 | dialer -> acceptor | acceptor -> dialer | of |
@@ -19,11 +20,14 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what t
 | FetchEntries | Entries | a take-over |
 | FetchParts | Fetched, one for each part | a take-over |
 | Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
+| ToLeader, HoldsNothing | ToEdge | sessions of remote queues, over a data connection (`amqpd/remote/`) |
+| DataHeartbeat | DataHeartbeat | a data connection |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple, get_args
 
 from amqpd.peers.entry import START, Frame, LogEntry, Position, Vote
@@ -132,6 +136,18 @@ class Hello:
         return Versions(self.lowest, self.version)
 
 
+class Purpose(IntEnum):
+    """The purpose of a connection between two forwarders; its number is what a Greeting says."""
+
+    REPLICATION = 0
+    """replication, take-overs, operators' questions"""
+    DATA = 1
+    """sessions of remote queues: what waits for a slow client delays no commit"""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Greeting:
     """The first message of each end. Its bytes are laid out alike in all versions (`encoding.py`). The forwarder that
@@ -146,6 +162,9 @@ class Greeting:
     """the sender has the cluster's secret, and asks for a proof that the other end has it"""
     more: bytes = b""
     """what a later version than this node's has behind it: part of what both ends have proven"""
+    purpose: Purpose = Purpose.REPLICATION
+    """of the connection; a sender before `versions.HAS_DATA_LINKS` means the first one. The dialer says it, and the
+    acceptor says it again"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +339,61 @@ class Page:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToLeader:
+    """A message of a session of remote queues, from the edge."""
+
+    source: int
+    incarnation: int
+    """of the edge, at this source"""
+    session: int
+    pieces: tuple[bytes, ...]
+    """of the body, to be sent one behind the other; as it was read it is one piece"""
+
+    @property
+    def body(self) -> bytes:
+        return _joined(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ToEdge:
+    """A message of a session of remote queues, from the leader of the source. Its fields are those of the session
+    that it is of, as `ToLeader` has them."""
+
+    source: int
+    incarnation: int
+    session: int
+    pieces: tuple[bytes, ...]
+
+    @property
+    def body(self) -> bytes:
+        return _joined(self.pieces)
+
+
+def _joined(pieces: tuple[bytes, ...]) -> bytes:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class SourceEpoch(NamedTuple):
+    """An epoch of one source."""
+
+    source: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsNothing:
+    """The edge's word that no client of it holds anything of these sources, and that no operation on them is
+    undecided: their leaders, of these epochs, need not wait for it (rule 19 of remote queues)."""
+
+    sources: tuple[SourceEpoch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataHeartbeat:
+    """A sign of life of either end of a data connection. Not answered."""
+
+
 FromDialer = (
     Greeting
     | Proof
@@ -336,10 +410,27 @@ FromDialer = (
     | Query
 )
 FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Voted | Entries | Fetched | Page
-Message = FromDialer | FromAcceptor
+DataFromDialer = ToLeader | HoldsNothing | DataHeartbeat
+DataFromAcceptor = ToEdge | DataHeartbeat
+Message = FromDialer | FromAcceptor | DataFromDialer | DataFromAcceptor
 
 HANDSHAKE: frozenset[type] = frozenset((Greeting, Proof, Refusal))
 """before a link is made, and never over one"""
 
 FROM_DIALER: frozenset[type] = frozenset(get_args(FromDialer))
 FROM_ACCEPTOR: frozenset[type] = frozenset(get_args(FromAcceptor))
+"""of a connection of replication, its handshake included"""
+
+
+class Allowed(NamedTuple):
+    """The messages that each end of a link may send."""
+
+    dialer: frozenset[type]
+    acceptor: frozenset[type]
+
+
+OVER = {
+    Purpose.REPLICATION: Allowed(FROM_DIALER - HANDSHAKE, FROM_ACCEPTOR - HANDSHAKE),
+    Purpose.DATA: Allowed(frozenset(get_args(DataFromDialer)), frozenset(get_args(DataFromAcceptor))),
+}
+"""what goes over a link of each purpose"""

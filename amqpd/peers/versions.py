@@ -13,6 +13,7 @@ Not here: the bytes of each version (`encoding.py`), where versions are told (`l
 |---|---|
 | 4 | a Greeting has one version, and a node refuses every other one |
 | 5 | a Greeting has the lowest version, too; frames, heartbeats and answers name their sender's metadata revision |
+| 6 | data connections; marks of operations in entries |
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-LOWEST, HIGHEST = 4, 5
+LOWEST, HIGHEST = 4, 6
 """that this node speaks"""
 RANGED = 5
 """From this version on a Greeting names two versions, and is laid out alike for ever: what later versions add stands
@@ -29,6 +30,9 @@ behind. A node of an older one answers nothing else than its own version."""
 
 NAMES_REVISIONS = 5
 """From this version on a message can name the metadata revision that its sender has heard of."""
+HAS_DATA_LINKS = 6
+"""From this version on a Greeting names the purpose of the connection: replication, or the sessions of remote
+queues. A node of an older one takes every connection for one of replication, and is never dialed for another."""
 
 
 class Versions(NamedTuple):

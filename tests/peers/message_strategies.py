@@ -12,6 +12,7 @@ from amqpd.peers.messages import (
     Answered,
     Ballot,
     Cut,
+    DataHeartbeat,
     Ended,
     Entries,
     Fetched,
@@ -21,6 +22,7 @@ from amqpd.peers.messages import (
     Greeting,
     Heartbeat,
     Hello,
+    HoldsNothing,
     Lacked,
     Message,
     OpenedSource,
@@ -28,11 +30,15 @@ from amqpd.peers.messages import (
     OpenReplicaSet,
     Page,
     Proof,
+    Purpose,
     Query,
     Refusal,
     RequestPreVote,
     RequestVote,
     SnapshotPart,
+    SourceEpoch,
+    ToEdge,
+    ToLeader,
     Voted,
     Would,
 )
@@ -88,10 +94,12 @@ ballots = st.builds(
     *(st.booleans(), votes, ranges, drawn),
 )
 hellos = st.builds(Hello, st.just(HIGHEST), names, names, numbers, drawn, st.integers(1, HIGHEST))
+bodies = payloads.filter(bool).map(lambda body: (body,))
+"""as they are read: one piece"""
 nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
 
 BY_KIND: dict[type, st.SearchStrategy[Message]] = {
-    Greeting: st.builds(Greeting, hellos, names, nonces, st.booleans()),
+    Greeting: st.builds(Greeting, hellos, names, nonces, st.booleans(), purpose=st.sampled_from(Purpose)),
     Proof: st.builds(Proof, st.binary(max_size=PROOF_BYTES_MAX)),
     Refusal: st.builds(Refusal, st.text(st.characters(codec="utf-8"), max_size=REFUSAL_BYTES_MAX // 4)),
     OpenReplicaSet: st.builds(OpenReplicaSet, replica_sets, numbers, openings),
@@ -111,6 +119,10 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Fetched: st.builds(Fetched, numbers, states),
     Query: st.builds(Query, numbers, texts),
     Page: st.builds(Page, numbers, texts),
+    ToLeader: st.builds(ToLeader, sources, numbers, numbers, bodies),
+    ToEdge: st.builds(ToEdge, sources, numbers, numbers, bodies),
+    HoldsNothing: st.builds(HoldsNothing, st.lists(st.builds(SourceEpoch, sources, epochs), max_size=5).map(tuple)),
+    DataHeartbeat: st.just(DataHeartbeat()),
 }
 messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
@@ -122,5 +134,7 @@ EXAMPLES: list[Message] = [
     Answered(3, 41, Acknowledgement(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
     Page(7, '{"rows":[]}'),
+    ToLeader(5, 7, 41, (b"body",)),
+    HoldsNothing((SourceEpoch(5, 2), SourceEpoch(6, 3))),
 ]
 """some with all their parts"""

@@ -19,34 +19,45 @@ from hypothesis import strategies as st
 from amqpd.cluster.records import SOURCES
 from amqpd.peers.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, decode, encode
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, START, Frame, LogEntry, Vote, checksum_of, new_entry
-from amqpd.peers.formats import ENTRIES_MAX, NAME_BYTES_MAX, MalformedMessage
+from amqpd.peers.formats import ENTRIES_MAX, HEAD_BYTES_MAX, NAME_BYTES_MAX, MalformedMessage
 from amqpd.peers.messages import (
     FROM_ACCEPTOR,
     FROM_DIALER,
+    HANDSHAKE,
     NONCE_BYTES,
+    OVER,
     Acknowledgement,
     Answered,
     Cut,
+    DataHeartbeat,
     Entries,
     Fetched,
     Filled,
     Greeting,
     Heartbeat,
     Hello,
+    HoldsNothing,
     Message,
     OpenedSource,
     Opening,
     OpenReplicaSet,
     Page,
     Proof,
+    Purpose,
     Query,
     Refusal,
     RequestVote,
     SnapshotPart,
+    SourceEpoch,
+    ToEdge,
+    ToLeader,
 )
-from amqpd.peers.versions import HIGHEST, OWN, RANGED, Versions
+from amqpd.peers.versions import HAS_DATA_LINKS, HIGHEST, OWN, RANGED, Versions
 from tests.peers.message_strategies import BY_KIND, EXAMPLES, messages
 from tests.replication.lies import ANSWERS, FROM_LEADER, lies_in
+
+OF_BEFORE = HANDSHAKE | OVER[Purpose.REPLICATION].dialer | OVER[Purpose.REPLICATION].acceptor
+"""kinds of messages that versions 4 and 5 have, too"""
 
 
 def bytes_of(message: Message) -> bytes:
@@ -60,8 +71,15 @@ def decode_or_refuse(data: bytes | bytearray) -> None:
 
 
 def test_every_message_can_be_drawn() -> None:
-    assert set(BY_KIND) == FROM_DIALER | FROM_ACCEPTOR
+    assert set(BY_KIND) == HANDSHAKE.union(*[kinds for allowed in OVER.values() for kinds in allowed])
     assert {Greeting, Proof} == FROM_DIALER & FROM_ACCEPTOR
+
+
+def test_what_goes_over_a_link_of_one_purpose_goes_over_none_of_the_other() -> None:
+    replication, data = (allowed.dialer | allowed.acceptor for allowed in OVER.values())
+    assert not replication & data
+    assert not (replication | data) & HANDSHAKE
+    assert OVER[Purpose.DATA] == ({ToLeader, HoldsNothing, DataHeartbeat}, {ToEdge, DataHeartbeat})
 
 
 @pytest.mark.parametrize("kind", BY_KIND, ids=lambda kind: kind.__name__)
@@ -83,12 +101,14 @@ def test_a_message_that_is_cut_is_malformed(message: Message, data: st.DataObjec
         assert decode(cut) != message
     elif isinstance(message, Proof | Refusal) and cut:
         decode_or_refuse(cut)
+    elif isinstance(message, ToLeader | ToEdge) and len(cut) > len(whole) - len(message.body):
+        assert decode(cut) != message
     else:
         with pytest.raises(MalformedMessage):
             decode(cut)
 
 
-OPEN_ENDED = Filled | Fetched | Proof | Refusal
+OPEN_ENDED = Filled | Fetched | Proof | Refusal | ToLeader | ToEdge
 """their last field takes what there is"""
 
 
@@ -144,6 +164,23 @@ def test_payloads_are_sent_without_a_copy() -> None:
     assert encode(Filled(1, 1, SnapshotPart(1, 1, (1, 2), part, True, True)))[1] is part
 
 
+def test_a_body_is_sent_without_a_copy_but_for_a_small_head() -> None:
+    head, payload = b"h" * HEAD_BYTES_MAX, b"y" * 50_000
+    first, *pieces = encode(ToEdge(1, 2, 3, (head, payload)))
+    assert first.endswith(head)
+    assert pieces[0] is payload
+    assert encode(ToLeader(1, 2, 3, (payload, payload)))[1] is payload
+    assert ToLeader(1, 2, 3, (b"one", b"two")).body == b"onetwo"
+
+
+@pytest.mark.parametrize("kind", [21, 22])
+def test_a_message_of_a_session_has_a_body(kind: int) -> None:
+    with pytest.raises(MalformedMessage, match="without a body"):
+        decode(struct.pack("<Bqqq", kind, 1, 2, 3))
+    with pytest.raises(ValueError, match="without a body"):
+        encode(ToLeader(1, 2, 3, (b"",)))
+
+
 OUT_OF_ORDER = LogEntry(1, (2, 5), (2, 5), b"", checksum_of(1, (2, 5), (2, 5), b""))
 
 
@@ -163,14 +200,36 @@ def test_a_flipped_bit_of_a_payload_is_found() -> None:
 def test_a_greeting_of_another_version_is_read_as_far_as_it_is_known() -> None:
     of_three = bytes.fromhex("01 616d7170640d0a00 0300 0700000000000000 0800000000000000 0400 0100 73686f7061")
     assert decode(of_three) == Greeting(Hello(3, "shop", "a", 7, 8, 3), "", b"", secret=False)
-    later = greeting(Hello(9, "shop", "a", 7, 8, 6))
-    read = decode(bytes_of(later) + b"and more")
-    assert read == replace(later, more=b"and more")
-    assert bytes_of(read) == bytes_of(later) + b"and more", "both ends prove what was said, whoever understood it"
+    for purpose in Purpose:
+        later = replace(greeting(Hello(9, "shop", "a", 7, 8, 6)), purpose=purpose)
+        read = decode(bytes_of(later) + b"and more")
+        assert read == replace(later, more=b"and more")
+        assert bytes_of(read) == bytes_of(later) + b"and more", (
+            "both ends prove what was said, who understood it or not"
+        )
 
 
-@given(messages)
+def test_a_greeting_has_a_purpose_from_version_6_on_and_one_that_is_known() -> None:
+    of_five, of_six = (greeting(Hello(version, "shop", "a", 7, 8, 4)) for version in (5, 6))
+    for_data = replace(of_six, purpose=Purpose.DATA)
+    assert bytes_of(of_six)[-3:] == b"\4\0\0"
+    assert bytes_of(for_data)[-3:] == b"\4\0\1"
+    assert decode(bytes_of(for_data)) == for_data
+    with pytest.raises(MalformedMessage, match="a purpose 2"):
+        decode(bytes_of(for_data)[:-1] + b"\2")
+    with pytest.raises(MalformedMessage, match="1 bytes are announced where 0 are left"):
+        decode(bytes_of(of_six)[:-1])
+    for exact in (of_five, of_six):
+        with pytest.raises(MalformedMessage, match="1 bytes follow the end"):
+            decode(bytes_of(exact) + b"\1")
+    with pytest.raises(ValueError, match="version 5 for data"):
+        encode(replace(of_five, purpose=Purpose.DATA))
+
+
+@given(messages.filter(lambda message: type(message) in OF_BEFORE))
 def test_the_version_before_has_all_but_the_revisions(message: Message) -> None:
+    if isinstance(message, Greeting):  # who speaks an older version only says so
+        message = replace(message, hello=replace(message.hello, version=4, lowest=4), purpose=Purpose.REPLICATION)
     frame = isinstance(message, Cut) and message.frame.revision
     if frame:
         with pytest.raises(ValueError, match=f"revision {frame}, for a node of version 4"):
@@ -187,9 +246,22 @@ def test_the_version_before_has_all_but_the_revisions(message: Message) -> None:
         assert (read, data) == (message, bytes_of(message))
 
 
-@given(messages, st.sampled_from([(4, 5), (5, 4)]), st.data())
+@given(st.sampled_from([each for each in BY_KIND if each not in OF_BEFORE]).flatmap(BY_KIND.__getitem__))
+def test_older_versions_have_nothing_of_data_links(message: Message) -> None:
+    for version in (4, 5):
+        with pytest.raises(ValueError, match=f"version {version} has no {type(message).__name__}"):
+            encode(message, version)
+        with pytest.raises(MalformedMessage, match="there is no message of kind"):
+            decode(bytes_of(message), version)
+
+
+@given(
+    messages.filter(lambda message: type(message) in OF_BEFORE),
+    st.permutations([4, 5, 6]).map(lambda of: of[:2]),
+    st.data(),
+)
 def test_bytes_of_the_other_version_are_malformed_or_a_message(
-    message: Message, versions: tuple[int, int], data: st.DataObject
+    message: Message, versions: list[int], data: st.DataObject
 ) -> None:
     """Never another error, and never with something left over."""
     written, read = versions
@@ -205,20 +277,20 @@ def test_bytes_of_the_other_version_are_malformed_or_a_message(
 
 @given(st.integers(0, 65535), st.integers(0, 65535))
 def test_a_greeting_lies_about_its_versions(highest: int, lowest: int) -> None:
-    said = greeting(Hello(5, "shop", "a", 7, 8, 4))
+    said = greeting(Hello(6, "shop", "a", 7, 8, 4))
     data = bytearray(bytes_of(said))
     data[9:11] = struct.pack("<H", highest)
-    data[-2:] = struct.pack("<H", lowest)
+    data[-3:-1] = struct.pack("<H", lowest)
     try:
         read = decode(data)
     except MalformedMessage:
-        assert highest == 4 or (highest >= RANGED and not 1 <= lowest <= highest)
+        assert 4 <= highest < HAS_DATA_LINKS or (highest >= RANGED and not 1 <= lowest <= highest)
         return
     assert isinstance(read, Greeting)
     spoken = read.hello.versions
     assert spoken == (Versions(lowest, highest) if highest >= RANGED else Versions(highest, highest))
     used = OWN.common(spoken)
-    assert used is None or (used in (4, 5) and spoken.lowest <= used <= spoken.highest)
+    assert used is None or (used in (4, 5, 6) and spoken.lowest <= used <= spoken.highest)
 
 
 def test_what_is_no_forwarder_is_told_from_one() -> None:
@@ -283,6 +355,15 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
             + "05" * 32
             + "0400"
         ),
+        replace(greeting(Hello(6, "shop", "a", 7, 8, 4)), purpose=Purpose.DATA): (
+            "01 616d7170640d0a00 0600 0700000000000000 0800000000000000 0400 0100 73686f7061 0100 01 62"
+            + "05" * 32
+            + "0400 01"
+        ),
+        ToLeader(5, 6, 7, (b"\1\2", b"\3")): "15 0500000000000000 0600000000000000 0700000000000000 010203",
+        ToEdge(5, 6, 7, (b"\1\2", b"\3")): "16 0500000000000000 0600000000000000 0700000000000000 010203",
+        HoldsNothing((SourceEpoch(5, 2),)): "17 01000000 0500000000000000 0200000000000000",
+        DataHeartbeat(): "18",
         Proof(b"\1\2"): "13 0102",
         Refusal("no"): "14 6e6f",
     }
@@ -316,7 +397,10 @@ DRAWN = {"generation"}
 """random numbers: all that are not below zero"""
 
 
-@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS], ids=lambda message: type(message).__name__)
+OVER_DATA = [ToLeader(5, 6, 7, (b"body",)), ToEdge(5, 6, 7, (b"body",)), HoldsNothing((SourceEpoch(5, 2),))]
+
+
+@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS, *OVER_DATA], ids=lambda message: type(message).__name__)
 def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message) -> None:
     """Of `RequestVote` with epoch 2^63-1, which was granted, the next epoch was no number of the disk any more."""
 
@@ -334,7 +418,7 @@ def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message
     assert tried
 
 
-@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS, *OVER_DATA], ids=lambda message: type(message).__name__)
 def test_epochs_and_sources_have_bounds_of_their_own(message: Message) -> None:
     def absurd(name: str) -> list[int]:
         return {"epoch": [EPOCH_MAX + 1], "source": [0, SOURCES_MAX + 1]}.get(name, [])
@@ -354,6 +438,7 @@ def test_a_list_that_is_longer_than_any_forwarder_sends_is_malformed() -> None:
         Entries(1, (none,) * (ENTRIES_MAX + 1)),
         Answered(1, 1, Acknowledgement(1, {}, {}, frozenset(range(1, SOURCES_MAX + 2)), frozenset())),
         Cut(1, 1, Frame(2, 1, (), 0, 0, (1,) * (SOURCES_MAX + 1))),
+        HoldsNothing((SourceEpoch(1, 1),) * (SOURCES_MAX + 1)),
     ):
         with pytest.raises(MalformedMessage, match="the limit is"):
             decode(bytes_of(message))

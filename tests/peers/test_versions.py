@@ -27,6 +27,7 @@ def test_a_pair_uses_the_highest_version_that_both_speak(
 
 def test_a_set_uses_the_lowest_of_its_members_and_who_is_unknown_has_the_lowest_of_all() -> None:
     assert of_set(["b", "c"], {"b": 5, "c": 5}) == 5
+    assert of_set(["b", "c"], {"b": 6, "c": 6}) == 6
     assert of_set(["b", "c"], {"b": 5, "c": 4}) == 4
     assert of_set(["b", "c"], {"b": 5}) == LOWEST
     assert of_set(["b"], {"b": 9, "c": 4}) == HIGHEST

@@ -23,7 +23,7 @@ import structlog
 import trio
 
 from amqpd.peers.links.framing import Incoming
-from amqpd.peers.links.handshake import Proven, accept_hello
+from amqpd.peers.links.handshake import Proven, Refuses, accept_hello
 from amqpd.peers.links.link import LinkLimits
 from amqpd.peers.links.sockets import prepare
 from amqpd.peers.links.stream import Broken, Stream
@@ -71,11 +71,11 @@ class LinkAcceptor:
         me: Hello,
         trust: Trust,
         limits: LinkLimits,
-        refuses: Callable[[Hello], str],
+        refuses: Refuses,
         known: Known,
         nodes_at: Callable[[str], Iterable[str]],
     ) -> None:
-        """`refuses`: see `accept_hello`. `nodes_at`: which peers are reached at that host."""
+        """`nodes_at`: which peers are reached at that host."""
         self._nodes_at = nodes_at
         self._me = me
         self._trust = trust

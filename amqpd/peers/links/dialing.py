@@ -1,11 +1,11 @@
 """Keeps one link to a peer: dials, and dials again.
 
 What comes in: the peer's name and address, which may change. What goes out: `dialed`, `lost`, `refused`.
-Rules: 1. There is one link to a peer at a time. 2. Between two attempts is a pause that doubles, up to a bound; it
-begins from the shortest one when something was heard over the last link, or the peer itself has dialed; but not when
-links to the same process end one after the other before they have held. 3. The log has a line when the reason
-changes, not one for each attempt. 4. A peer to which there was no link yet may just be
-starting: that nobody listens there is a warning only when it has lasted for a while.
+Rules: 1. There is one link of a purpose to a peer at a time. 2. Between two attempts is a pause that doubles, up to a
+bound; it begins from the shortest one when something was heard over the last link, or the peer itself has dialed; but
+not when links to the same process end one after the other before they have held. 3. The log has a line when the
+reason changes, not one for each attempt. 4. A peer to which there was no link yet may just be starting: that nobody
+listens there is a warning only when it has lasted for a while.
 Not here: who the peers are (`links.py`), what the peer has to say (`handshake.py`).
 """
 
@@ -26,7 +26,7 @@ from amqpd.peers.links.stream import Altered, Broken, NotListening, Stream
 from amqpd.peers.links.tls import of_tls
 from amqpd.peers.links.troubles import Trouble
 from amqpd.peers.links.trust import Trust
-from amqpd.peers.messages import Hello
+from amqpd.peers.messages import Hello, Purpose
 from amqpd.vocabulary.endpoint import Endpoint
 
 log = structlog.get_logger(component="links")
@@ -44,10 +44,17 @@ class Dialer:
         trust: Trust,
         limits: LinkLimits,
         chance: Callable[[], float],
+        purpose: Purpose = Purpose.REPLICATION,
+        linked: Callable[[PeerLink], None] | None = None,
     ) -> None:
+        """`linked`: told of each link, before it has begun."""
         self.name = name
         self.address: Address | None = address
-        """None: it is no peer any more"""
+        """None: there is to be no link to it any more"""
+        self._purpose = purpose
+        self._of_data = {"purpose": str(purpose)} if purpose is Purpose.DATA else {}
+        """in lines of the log: all others are of replication"""
+        self._linked = linked
         self._me = me
         self._events = events
         self._trust = trust
@@ -66,8 +73,8 @@ class Dialer:
         self.trouble: Trouble | None = None
         """why there is no link now; None: there is one, or no attempt has ended yet"""
 
-    def move(self, address: Address | None) -> None:
-        """The peer is there from now on; None: it is no peer any more, and `run` ends."""
+    def move(self, address: Address | None, why: str = "it is no peer any more") -> None:
+        """The peer is there from now on; None: there is to be no link to it, because of this, and `run` ends."""
         if address == self.address:
             return
         self.address = address
@@ -77,7 +84,7 @@ class Dialer:
         if self._pause is not None:
             self._pause.cancel()
         if self._link is not None:
-            self._link.close("it has another address" if address else "it is no peer any more")
+            self._link.close("it has another address" if address else why)
 
     def heard_of(self, peer: Hello) -> None:
         """It has dialed this forwarder, so it can probably be dialed: a long pause ends soon. A newer incarnation of
@@ -94,7 +101,7 @@ class Dialer:
                 self._link.close("a newer incarnation of it is there")
 
     async def run(self) -> None:
-        """Until it is no peer any more. Raises what `LinkEvents` raises."""
+        """Until there is to be no link any more. Raises what `LinkEvents` raises."""
         self._begun_s = trio.current_time()
         while self.address is not None:
             link = await self._dial(self.address)
@@ -118,7 +125,7 @@ class Dialer:
             with trio.move_on_after(self._limits.handshake_s) as self._attempt:
                 stream = self._stream(await connect(address, loopback_only=self._trust.is_loopback_only))
                 await stream.handshake()
-                peer = await dial_hello(stream, incoming, me, self.name, self._trust)
+                peer = await dial_hello(stream, incoming, me, self.name, self._trust, self._purpose)
         except OneVersionOnly as other:
             return other
         except Broken as error:
@@ -145,10 +152,13 @@ class Dialer:
             raise Broken(of_tls(error)) from None
 
     async def _attend(self, link: PeerLink) -> None:
-        log.info("linked", peer=self.name, incarnation=link.peer.incarnation, version=link.version)
+        peer = link.peer
+        log.info("linked", peer=self.name, incarnation=peer.incarnation, version=link.version, **self._of_data)
+        if self._linked is not None:
+            self._linked(link)
         self._reason, self._starting, self.trouble = "", False, None
         self._link = link
-        begun_s, there = trio.current_time(), (link.peer.generation, link.peer.incarnation)
+        begun_s, there = trio.current_time(), (peer.generation, peer.incarnation)
         why = await link.run(self._events.dialed)
         self._link = None
         held = trio.current_time() - begun_s >= self._limits.back_off_max_s
@@ -167,7 +177,7 @@ class Dialer:
             told, say = reason, log.warning
         if told != self._reason:
             where = Endpoint(*self.address) if self.address is not None else "none any more"
-            say("no link to a node", peer=self.name, address=str(where), reason=told)
+            say("no link to a node", peer=self.name, address=str(where), reason=told, **self._of_data)
         self._reason = told
 
     async def _wait(self) -> None:

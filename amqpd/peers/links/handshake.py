@@ -18,6 +18,9 @@ Both Greetings name the versions that their node speaks, and both ends use the h
 (`peers/versions.py`). A peer of version 4 answers nothing but its own: it is dialed a second time with that one, and
 its log has a line for the first.
 
+The dialer says what the connection is for, and the acceptor says the same, so that both have proven it. One for data
+is given up before its Proof when the peer turns out to be of a version that would take it for one of replication.
+
 Not here: what proves (`trust.py`), the deadline (`dialing.py`, `accepting.py`).
 """
 
@@ -36,8 +39,8 @@ from amqpd.peers.links.stream import Broken, Distrusted, Stream
 from amqpd.peers.links.tls import NODE_URI, SAME_SECRET, SILENT, TLS_THERE, is_tls
 from amqpd.peers.links.troubles import CERTIFICATE, REFUSED, SECRET
 from amqpd.peers.links.trust import ACCEPTOR, DIALER, Trust
-from amqpd.peers.messages import NONCE_BYTES, Greeting, Hello, Message, Proof, Refusal
-from amqpd.peers.versions import HIGHEST, RANGED, none_in_common
+from amqpd.peers.messages import NONCE_BYTES, Greeting, Hello, Message, Proof, Purpose, Refusal
+from amqpd.peers.versions import HAS_DATA_LINKS, HIGHEST, RANGED, none_in_common
 
 NOBODY = ""
 ONE_STORE = "the name behind the slash of cluster_store is the same on all nodes of a cluster"
@@ -76,6 +79,12 @@ class Proven(NamedTuple):
     check: Check
     version: int = HIGHEST
     """of the messages, that both ends use"""
+    purpose: Purpose = Purpose.REPLICATION
+    """of the connection"""
+
+
+Refuses = Callable[[Hello, Purpose], str]
+"""why a peer that has proven who it is may not stay, with a link for this; empty: it may"""
 
 
 def speaking_only(me: Hello, version: int) -> Hello:
@@ -83,11 +92,18 @@ def speaking_only(me: Hello, version: int) -> Hello:
     return replace(me, version=version, lowest=version)
 
 
-async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, trust: Trust) -> Proven:
+async def dial_hello(
+    stream: Stream,
+    incoming: Incoming,
+    me: Hello,
+    name: str,
+    trust: Trust,
+    purpose: Purpose = Purpose.REPLICATION,
+) -> Proven:
     """To the peer of this name. Raises Broken, and OneVersionOnly if it is to be tried with `speaking_only`."""
     _require_certificate(stream, name, trust)
     talk = _Talk(stream, incoming)
-    await talk.say(Greeting(me, name, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    await talk.say(Greeting(me, name, os.urandom(NONCE_BYTES), bool(trust.secret), purpose=purpose))
     try:
         first = await talk.hear(Greeting)
     except Broken as error:
@@ -95,13 +111,18 @@ async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, t
             raise Broken(f"{error}, and it has said nothing: {SILENT}") from None
         raise
     spoken = first.hello.versions
+    if purpose is Purpose.DATA and spoken.highest < HAS_DATA_LINKS:
+        raise Broken(f"it speaks version {spoken} of the messages, which has no connections for data: upgrade it")
     if spoken.highest < RANGED <= me.version and me.versions.common(spoken) is not None:
         raise OneVersionOnly(spoken.highest)
     version = _require_alike(me, first, trust)
     await talk.say(Proof(trust.proof(DIALER, talk.transcript_digest)))
-    peer = (await talk.hear(Greeting)).hello
+    answer = await talk.hear(Greeting)
+    peer = answer.hello
     if peer.versions != spoken:
         raise Distrusted(f"it says that it speaks version {spoken} of the messages, and then {peer.versions}")
+    if answer.purpose is not purpose:
+        raise Distrusted(f"it is dialed for {purpose}, and takes the connection for one of {answer.purpose}")
     transcript = talk.transcript_digest
     if not trust.is_proven((await talk.hear(Proof)).digest, ACCEPTOR, transcript):
         raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
@@ -110,14 +131,11 @@ async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, t
     if peer.forwarder != name:
         raise Distrusted(f"the node there is {peer.forwarder!r}: {OTHER_ADDRESS}")
     incoming.begin(trust.check(ACCEPTOR, talk.transcript_digest), version)
-    return Proven(peer, trust.check(DIALER, talk.transcript_digest), version)
+    return Proven(peer, trust.check(DIALER, talk.transcript_digest), version, purpose)
 
 
-async def accept_hello(
-    stream: Stream, incoming: Incoming, me: Hello, trust: Trust, refuses: Callable[[Hello], str]
-) -> Proven:
-    """From a peer that dialed. `refuses`: why a peer that has proven who it is may not stay; empty: it may. Raises
-    Broken."""
+async def accept_hello(stream: Stream, incoming: Incoming, me: Hello, trust: Trust, refuses: Refuses) -> Proven:
+    """From a peer that dialed. Raises Broken."""
     talk = _Talk(stream, incoming)
     asked = await talk.hear(Greeting)
     try:
@@ -127,9 +145,9 @@ async def accept_hello(
         raise
 
 
-async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses: Callable[[Hello], str]) -> Proven:
+async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses: Refuses) -> Proven:
     stream, incoming = talk.stream, talk.incoming
-    spoken = asked.hello.versions
+    spoken, purpose = asked.hello.versions, asked.purpose
     if spoken.highest < RANGED and me.versions.common(spoken) is not None:
         me = speaking_only(me, spoken.highest)  # it reads nothing else
     nobody = Hello(me.version, NOBODY, NOBODY, 0, 0, me.lowest)
@@ -140,7 +158,7 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
             # Who repeats another one's Greeting has no Proof, and may say nothing more.
             await talk.say(Refusal(OTHER_CERTIFICATE))
             raise
-    await talk.say(Greeting(nobody, NOBODY, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    await talk.say(Greeting(nobody, NOBODY, os.urandom(NONCE_BYTES), bool(trust.secret), purpose=purpose))
     version = _require_alike(me, asked, trust)
     transcript = talk.transcript_digest
     proof = await talk.hear(Proof)
@@ -148,16 +166,16 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
     if not trust.is_proven(proof.digest, DIALER, transcript):
         await talk.say(Refusal(OTHER_SECRET))
         raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
-    reason = _unfit(me, asked) or refuses(peer)
+    reason = _unfit(me, asked) or refuses(peer, purpose)
     if reason:
         await talk.say(Refusal(reason))
         told = Broken(f"it is told: {reason}")
         told.node = peer.forwarder
         raise told
-    await talk.say(Greeting(me, peer.forwarder, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    await talk.say(Greeting(me, peer.forwarder, os.urandom(NONCE_BYTES), bool(trust.secret), purpose=purpose))
     await talk.say(Proof(trust.proof(ACCEPTOR, talk.transcript_digest)))
     incoming.begin(trust.check(DIALER, talk.transcript_digest), version)
-    return Proven(peer, trust.check(ACCEPTOR, talk.transcript_digest), version)
+    return Proven(peer, trust.check(ACCEPTOR, talk.transcript_digest), version, purpose)
 
 
 def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> int:

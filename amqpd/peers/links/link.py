@@ -4,7 +4,8 @@ What comes in: a stream, after the handshake; messages to send. What goes out: m
 Rules: 1. `send` never waits: when more waits than the bound allows, the link ends, and is dialed again. 2. Where
 nothing waits, the call itself gives a message to the system: peers begin with a frame when this forwarder's commit
 does, whose thread would keep the interpreter from a task that sends. 3. After `close` nothing is sent, and nothing
-that came is told. 4. A peer that sends what is no message, or not for its end to send, loses the link.
+that came is told. 4. A peer that sends what is no message, or not for its end of a link of this purpose, loses the
+link.
 Not here: that a link began or ended (`dialing.py`, `accepting.py`).
 """
 
@@ -20,7 +21,7 @@ from amqpd.peers.formats import MalformedMessage
 from amqpd.peers.links.framing import ChangedOnTheWay, Incoming, Outgoing, framed
 from amqpd.peers.links.handshake import Proven
 from amqpd.peers.links.stream import Broken, Stream
-from amqpd.peers.messages import FROM_ACCEPTOR, FROM_DIALER, HANDSHAKE, Message
+from amqpd.peers.messages import OVER, Message
 
 MESSAGES_AT_ONCE = 32
 """messages that `received` is told one after the other, before other tasks may run"""
@@ -45,7 +46,8 @@ class LinkLimits:
     backlog: int = 512
     """Connections that the system has taken and this process has not, for as long as it does something else."""
     accepted_max: int = 256
-    """Peers that have dialed this forwarder: there are 256 sources, so no more of them can be leaders."""
+    """Peers that have dialed this forwarder, for each purpose: there are 256 sources, so no more of them can be
+    leaders, and no more nodes in a cluster."""
     starting_s: float = 30.0
     """In which a peer to which there was no link yet may just be starting, as all do where a cluster begins."""
     back_off_first_s: float = 0.05
@@ -87,12 +89,17 @@ class PeerLink:
         self.peer = peer.hello
         self.version = peer.version
         """of the messages, that both ends use"""
+        self.purpose = peer.purpose
         self.dialed = dialed
         """by this forwarder, which asks over it; else the peer does"""
         self.heard = False
         """a message has come"""
         self.changed = False
         """it has ended since bytes change on the way"""
+        self.in_bytes = 0
+        """that have come since the handshake, whole messages or not: a sign of life"""
+        self.sent: Callable[[], None] | None = None
+        """called whenever something that waited was sent: the link may take more"""
         self._stream = stream
         self._incoming = incoming
         self._events = events
@@ -105,11 +112,13 @@ class PeerLink:
         self._readable.set()
         self._scope = trio.CancelScope()
         self._why: str | None = None
-        self._peer_sends = (FROM_ACCEPTOR if dialed else FROM_DIALER) - HANDSHAKE
-        self._sends = (FROM_DIALER if dialed else FROM_ACCEPTOR) - HANDSHAKE
+        allowed = OVER[peer.purpose]
+        self._peer_sends = allowed.acceptor if dialed else allowed.dialer
+        self._sends = allowed.dialer if dialed else allowed.acceptor
 
     def __repr__(self) -> str:
-        return f"<Link {'to' if self.dialed else 'from'} {self.peer.forwarder}, incarnation {self.peer.incarnation}>"
+        way = "to" if self.dialed else "from"
+        return f"<{self.purpose} link {way} {self.peer.forwarder}, incarnation {self.peer.incarnation}>"
 
     @property
     def out_bytes(self) -> int:
@@ -198,6 +207,7 @@ class PeerLink:
                 self.close(str(error))
                 return
             self._incoming.took(nbytes)
+            self.in_bytes += nbytes
 
     def _next(self) -> Message | None:
         try:
@@ -226,3 +236,5 @@ class PeerLink:
             self._out.sent(nbytes)
             if self._out.nbytes <= CAPACITY_BYTES:
                 self._drained.set()
+            if self.sent is not None:
+                self.sent()

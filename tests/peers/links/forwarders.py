@@ -31,7 +31,7 @@ from amqpd.peers.links.links import Links
 from amqpd.peers.links.sockets import Address, bind
 from amqpd.peers.links.tls import NODE_URI, LinkTls, link_tls
 from amqpd.peers.links.trust import ACCEPTOR, DIALER, Trust
-from amqpd.peers.messages import HANDSHAKE, NONCE_BYTES, Greeting, Hello, Message, Proof, Refusal
+from amqpd.peers.messages import HANDSHAKE, NONCE_BYTES, Greeting, Hello, Message, Proof, Purpose, Refusal
 from amqpd.peers.versions import HIGHEST
 
 PATIENCE_S = 30
@@ -116,6 +116,8 @@ class Forwarder(NamedTuple):
     links: Links
     heard: Heard
     address: Address
+    data: Heard
+    """of data links"""
 
 
 @asynccontextmanager
@@ -130,18 +132,20 @@ async def forwarder(
     knows: Callable[[str], bool] = lambda name: True,
 ) -> AsyncIterator[Forwarder]:
     """It runs, and knows no peers. `knows`: who may dial it."""
-    heard = Heard()
+    heard, data = Heard(), Heard()
     listeners = bind([(host, port)])
     address = listeners[0].getsockname()[:2]
-    links = Links(me, heard, listeners, Trust(tls, secret), limits, knows, chance=lambda: 0.5)
+    links = Links(me, heard, listeners, Trust(tls, secret), limits, knows, chance=lambda: 0.5, data_events=data)
     async with trio.open_nursery() as nursery:
         await nursery.start(links.run)
-        yield Forwarder(links, heard, address)
+        yield Forwarder(links, heard, address, data)
         nursery.cancel_scope.cancel()
 
 
-def greeting(me: Hello, target: str = "", trust: Trust | None = None) -> Greeting:
-    return Greeting(me, target, bytes(NONCE_BYTES), bool(trust and trust.secret))
+def greeting(
+    me: Hello, target: str = "", trust: Trust | None = None, purpose: Purpose = Purpose.REPLICATION
+) -> Greeting:
+    return Greeting(me, target, bytes(NONCE_BYTES), bool(trust and trust.secret), purpose=purpose)
 
 
 class Wire:
@@ -180,9 +184,9 @@ class Wire:
         data = b"".join(encode(word))
         self._transcript.update(LENGTH.pack(len(data)) + data)
 
-    async def greet(self, me: Hello, target: str, trust: Trust) -> Message:
+    async def greet(self, me: Hello, target: str, trust: Trust, purpose: Purpose = Purpose.REPLICATION) -> Message:
         """As the one that dialed, up to what is said to the proof: its Greeting, or a Refusal."""
-        await self.say(greeting(me, target, trust))
+        await self.say(greeting(me, target, trust, purpose))
         first = await self.hear()
         if isinstance(first, Refusal):
             return first
@@ -202,9 +206,10 @@ class Wire:
         """As the one that was dialed; what the other end said first."""
         asked = await self.hear()
         assert isinstance(asked, Greeting)
-        await self.say(greeting(Hello(me.version, "", "", 0, 0, me.lowest), trust=trust))
+        purpose = asked.purpose
+        await self.say(greeting(Hello(me.version, "", "", 0, 0, me.lowest), trust=trust, purpose=purpose))
         assert isinstance(await self.hear(), Proof)
-        await self.say(greeting(me, asked.hello.forwarder, trust))
+        await self.say(greeting(me, asked.hello.forwarder, trust, purpose))
         await self.say(Proof(trust.proof(ACCEPTOR, self.transcript_digest)))
         self.incoming.begin(trust.check(DIALER, self.transcript_digest), HIGHEST)
         self.check = trust.check(ACCEPTOR, self.transcript_digest)
@@ -224,11 +229,17 @@ OPEN = Trust()
 """everybody is believed"""
 
 
-async def dial(address: Address, me: Hello | None = None, target: str = "a", trust: Trust = OPEN) -> Wire:
+async def dial(
+    address: Address,
+    me: Hello | None = None,
+    target: str = "a",
+    trust: Trust = OPEN,
+    purpose: Purpose = Purpose.REPLICATION,
+) -> Wire:
     """A connection to a forwarder; with `me`, also the handshake."""
     wire = Wire(await trio.open_tcp_stream(*address))
     if me is not None:
-        assert isinstance(await wire.greet(me, target, trust), Greeting)
+        assert isinstance(await wire.greet(me, target, trust, purpose), Greeting)
     return wire
 
 

@@ -105,7 +105,7 @@ async def test_a_later_version_that_says_more_is_understood_as_far_as_both_speak
         await wire.close()
 
 
-@pytest.mark.parametrize("spoken", [(6, 7), (3, 3)], ids=["later", "earlier"])
+@pytest.mark.parametrize("spoken", [(7, 8), (3, 3)], ids=["later", "earlier"])
 async def test_without_a_common_version_the_reason_names_both_and_the_way_out(spoken: tuple[int, int]) -> None:
     there = Peer()
     async with forwarder(hello("a")) as a:
@@ -118,7 +118,7 @@ async def test_without_a_common_version_the_reason_names_both_and_the_way_out(sp
         other = await there.accept()  # the next attempt: the one before has its reason
         reason = a.links.troubles["b"].reason
         assert str(Versions(lowest, highest)) in reason
-        assert "this node 4 to 5" in reason
+        assert "this node 4 to 6" in reason
         assert "run the same amqpd on both" in reason
         await wire.close()
         await other.close()

@@ -268,7 +268,7 @@ async def test_a_stranger_that_comes_again_for_the_same_reason_is_told_of_once_i
     async def known(stream: Stream, incoming: Incoming, proven: Proven) -> None:
         raise AssertionError("it is not let in")
 
-    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer: "", known, lambda host: ())
+    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer, purpose: "", known, lambda host: ())
     with structlog.testing.capture_logs() as lines:
         for second in range(601):
             acceptor._is_not_let_in(Endpoint("127.0.0.1", 40_000 + second), Broken("it is of another authority"))
@@ -291,7 +291,7 @@ async def test_the_strangers_that_are_remembered_are_bounded(autojump_clock: tri
     async def known(stream: Stream, incoming: Incoming, proven: Proven) -> None:
         raise AssertionError("it is not let in")
 
-    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer: "", known, lambda host: ())
+    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer, purpose: "", known, lambda host: ())
     with structlog.testing.capture_logs() as lines:
         for number in [*range(SAID_MAX + 1), SAID_MAX, 0]:
             acceptor._is_not_let_in(Endpoint("127.0.0.1", 50_000), Broken(f"reason {number}"))
