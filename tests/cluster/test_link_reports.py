@@ -155,7 +155,12 @@ async def test_a_certificate_that_is_refused_is_said_to_be_the_reason(tmp_path: 
         trusts["c"] = OTHER
     async with cluster(trusts, space) as nodes:
         # Nodes without TLS and those with it understand nothing of each other.
-        await nodes.until(lambda: nodes.isolated() == ["c", "c", "c"])
+        await nodes.until(
+            lambda: (
+                nodes.isolated() == ["c", "c", "c"]
+                and all(name in nodes[name].member.directory.roster.links for name in "ab")
+            )
+        )
         kinds = {link.kind for node in "ab" for link in nodes[node].member.directory.roster.links[node].missing}
         assert kinds <= ({CERTIFICATE} if other else {CERTIFICATE, UNREACHED})
         reason = nodes["a"].said.linkage.why("c")
