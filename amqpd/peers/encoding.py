@@ -251,6 +251,7 @@ _replica_set = Struct("<Iq")
 _ask = Struct("<qq")
 _request = Struct("<q")
 _session = Struct("<qqq")
+_session_revision = Struct("<qqqq")
 
 _FORMATS = (
     _Format(1, Greeting, _write_greeting, _read_greeting),
@@ -276,7 +277,7 @@ _FORMATS = (
     _Format(18, Page, _write_text, _read_text(Page)),
     _Format(19, Proof, lambda proof: [proof.digest], _read_proof),
     _Format(20, Refusal, _write_refusal, _read_refusal),
-    _of_fields(21, ToLeader, _session, BODY, first=HAS_DATA_LINKS),
+    _of_fields(21, ToLeader, _session_revision, BODY, first=HAS_DATA_LINKS),
     _of_fields(22, ToEdge, _session, BODY, first=HAS_DATA_LINKS),
     _of_fields(23, HoldsNothing, _nothing, SOURCE_EPOCHS, first=HAS_DATA_LINKS),
     _of_fields(24, DataHeartbeat, _nothing, first=HAS_DATA_LINKS),

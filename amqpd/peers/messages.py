@@ -347,6 +347,8 @@ class ToLeader:
     incarnation: int
     """of the edge, at this source"""
     session: int
+    revision: int
+    """of the newest change to the metadata that the sender had applied: what it names may have come with that"""
     pieces: tuple[bytes, ...]
     """of the body, to be sent one behind the other; as it was read it is one piece"""
 

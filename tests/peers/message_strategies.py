@@ -119,7 +119,7 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Fetched: st.builds(Fetched, numbers, states),
     Query: st.builds(Query, numbers, texts),
     Page: st.builds(Page, numbers, texts),
-    ToLeader: st.builds(ToLeader, sources, numbers, numbers, bodies),
+    ToLeader: st.builds(ToLeader, sources, numbers, numbers, numbers, bodies),
     ToEdge: st.builds(ToEdge, sources, numbers, numbers, bodies),
     HoldsNothing: st.builds(HoldsNothing, st.lists(st.builds(SourceEpoch, sources, epochs), max_size=5).map(tuple)),
     DataHeartbeat: st.just(DataHeartbeat()),
@@ -134,7 +134,7 @@ EXAMPLES: list[Message] = [
     Answered(3, 41, Acknowledgement(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
     Page(7, '{"rows":[]}'),
-    ToLeader(5, 7, 41, (b"body",)),
+    ToLeader(5, 7, 41, 9, (b"body",)),
     HoldsNothing((SourceEpoch(5, 2), SourceEpoch(6, 3))),
 ]
 """some with all their parts"""

@@ -169,16 +169,16 @@ def test_a_body_is_sent_without_a_copy_but_for_a_small_head() -> None:
     first, *pieces = encode(ToEdge(1, 2, 3, (head, payload)))
     assert first.endswith(head)
     assert pieces[0] is payload
-    assert encode(ToLeader(1, 2, 3, (payload, payload)))[1] is payload
-    assert ToLeader(1, 2, 3, (b"one", b"two")).body == b"onetwo"
+    assert encode(ToLeader(1, 2, 3, 4, (payload, payload)))[1] is payload
+    assert ToLeader(1, 2, 3, 4, (b"one", b"two")).body == b"onetwo"
 
 
-@pytest.mark.parametrize("kind", [21, 22])
-def test_a_message_of_a_session_has_a_body(kind: int) -> None:
+@pytest.mark.parametrize("head", [struct.pack("<Bqqqq", 21, 1, 2, 3, 4), struct.pack("<Bqqq", 22, 1, 2, 3)])
+def test_a_message_of_a_session_has_a_body(head: bytes) -> None:
     with pytest.raises(MalformedMessage, match="without a body"):
-        decode(struct.pack("<Bqqq", kind, 1, 2, 3))
+        decode(head)
     with pytest.raises(ValueError, match="without a body"):
-        encode(ToLeader(1, 2, 3, (b"",)))
+        encode(ToLeader(1, 2, 3, 4, (b"",)))
 
 
 OUT_OF_ORDER = LogEntry(1, (2, 5), (2, 5), b"", checksum_of(1, (2, 5), (2, 5), b""))
@@ -360,7 +360,9 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
             + "05" * 32
             + "0400 01"
         ),
-        ToLeader(5, 6, 7, (b"\1\2", b"\3")): "15 0500000000000000 0600000000000000 0700000000000000 010203",
+        ToLeader(
+            5, 6, 7, 8, (b"\1\2", b"\3")
+        ): "15 0500000000000000 0600000000000000 0700000000000000 0800000000000000 010203",
         ToEdge(5, 6, 7, (b"\1\2", b"\3")): "16 0500000000000000 0600000000000000 0700000000000000 010203",
         HoldsNothing((SourceEpoch(5, 2),)): "17 01000000 0500000000000000 0200000000000000",
         DataHeartbeat(): "18",
@@ -397,7 +399,7 @@ DRAWN = {"generation"}
 """random numbers: all that are not below zero"""
 
 
-OVER_DATA = [ToLeader(5, 6, 7, (b"body",)), ToEdge(5, 6, 7, (b"body",)), HoldsNothing((SourceEpoch(5, 2),))]
+OVER_DATA = [ToLeader(5, 6, 7, 8, (b"body",)), ToEdge(5, 6, 7, (b"body",)), HoldsNothing((SourceEpoch(5, 2),))]
 
 
 @pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS, *OVER_DATA], ids=lambda message: type(message).__name__)

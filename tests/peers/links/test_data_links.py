@@ -60,7 +60,7 @@ OF_FIVE = Hello(5, "shop", "b", 1, 7, 4)
 
 
 def to_leader(number: int, nbytes: int = 10) -> ToLeader:
-    return ToLeader(1, 2, number, (b"x" * nbytes,))
+    return ToLeader(1, 2, number, 4, (b"x" * nbytes,))
 
 
 @asynccontextmanager
