@@ -42,7 +42,7 @@ ARROWS = {
     "session": "faults kernel vocabulary wire topology journal audit tracing security queues flow",
     "publishing": "kernel vocabulary wire message exchanges topology journal audit tracing queues flow session",
     "events": "faults kernel vocabulary wire message topology audit queues session publishing",
-    "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
+    "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues remote "
     "audit.coverage flow session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit queues session flow publishing node declarations",

@@ -267,16 +267,23 @@ class Queue(LeaderQueue):
             return
         gone = 0
         try:
-            for count, work in self.messages.purging():
+            for count, work in self.purging_steps():
                 gone += count
-                self.facts.purged += count
-                self.host.again(self)  # what looks at its figures sees that something happened
                 yield work
-                if self.state is not SERVED:
-                    return
-            self.removal.prune()
         finally:
             answer(gone)
+
+    def purging_steps(self) -> Generator[tuple[int, int], None, None]:
+        """As `purging`, of each step how many have left with it, and what it took. Not while it withholds."""
+        if not self.is_served:
+            return
+        for count, work in self.messages.purging():
+            self.facts.purged += count
+            self.host.again(self)  # what looks at its figures sees that something happened
+            yield count, work
+            if self.state is not SERVED:
+                return
+        self.removal.prune()
 
     def _refuse_purges(self) -> None:
         purges, self._purges = self._purges, []

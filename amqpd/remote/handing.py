@@ -62,10 +62,11 @@ def taken_over(
     leader.waits_for &= handed.waits_for
     leader.wait_ends_ms = handed.wait_ends_ms
     for number, ranges in handed.redelivered.items():
-        queue = leader.queues.get(number)
-        if queue is not None:
+        found = leader.queues.get(number)
+        if found is not None:
+            found.forget_redelivered()
             for first, last in ranges:
-                queue.mark_redelivered(first, last)
+                found.mark_redelivered(first, last)
     for each in handed.incarnations:
         _take(leader, each, now_ms)
     return leader

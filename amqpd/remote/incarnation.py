@@ -4,7 +4,8 @@ What comes in: how far its operations are done, and in which entry of the log; h
 out: what to tell it as decided; what the log has to have of it.
 Rules (of docs/decisions/remote-protocol.md): 1. One mark; it only grows (rule 1). 2. An operation is decided when the
 entry that has its effect is committed; one that wrote nothing, when all that is in front of it is (rule 3). 3.
-Outcomes are kept until the edge has heard them, and told with Decided, never before (rule 2).
+Outcomes are kept until the edge has heard them, and told with Decided, never before (rule 2). 4. A purge may take
+several entries, each of which says how many have left by now: the next leader goes on from there (rule 24).
 Not here: what operations do (`leader.py`).
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Outcome, Sender
+from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Outcome, Purged, Sender
 from amqpd.remote.source import Marked, Member
 from amqpd.remote.subscriber import RemoteSubscriber
 
@@ -33,7 +34,15 @@ class RemoteIncarnation:
         self.subscribers: dict[int, RemoteSubscriber] = {}
         self.inbox: deque[FromEdge] = deque()
         """of the session: more than one only while the first has to wait for the end of a claim wait"""
+        self.works = False
+        """what the session has said is being done"""
         self.questions: list[CountMessages] = []
+        self.purging = 0
+        """the operation that is under way; 0: none is"""
+        self.purged = 0
+        """what the purge with the number `mark` + 1 has taken out so far"""
+        self.heard = 0
+        """the edge has heard the outcomes of operations up to this one"""
         self._out = out
         self._undecided: deque[tuple[int, int]] = deque()
         """(position in the log, mark): when that is committed, this mark is decided"""
@@ -56,7 +65,8 @@ class RemoteIncarnation:
     def begin(self, mark: int, outcomes: Iterable[Outcome], position: int) -> None:
         """What a new leader has of it: decided when this position of the log is committed."""
         self.mark = self._noted = mark
-        self._outcomes = list(outcomes)
+        self._outcomes = [each for each in outcomes if each.number <= mark]
+        self.purged = sum([each.messages for each in outcomes if each.number > mark and isinstance(each, Purged)])
         self._undecided.append((position, mark))
 
     def attach(self, session: int, decided: int) -> None:
@@ -79,12 +89,14 @@ class RemoteIncarnation:
 
     def hear(self, decided: int) -> None:
         """The edge has heard of all outcomes up to this operation."""
+        self.heard = max(self.heard, decided)
         if self._outcomes and self._outcomes[0].number <= decided:
             self._outcomes = [each for each in self._outcomes if each.number > decided]
 
     def done(self, number: int, outcomes: list[Outcome]) -> None:
         """Its next operation is done; what is to be told of it."""
         self.mark = number
+        self.purging = self.purged = 0
         self._outcomes += outcomes
 
     def gathered(self, position: int) -> None:
@@ -95,9 +107,11 @@ class RemoteIncarnation:
 
     def record(self, heard: int) -> Marked:
         """What the entry has that has the effects up to the mark."""
-        fresh = tuple([each for each in self._outcomes if each.number > self._noted])
+        fresh = [each for each in self._outcomes if each.number > self._noted]
         self._noted = self.mark
-        return Marked(*self.member, self.mark, heard, fresh)
+        if self.purged:
+            fresh.append(Purged(self.mark + 1, self.purged))
+        return Marked(*self.member, self.mark, heard, tuple(fresh))
 
     def committed(self, position: int) -> None:
         """The log is, up to there."""

@@ -7,7 +7,8 @@ and no other (1). Its effects and the mark gather in one entry of the log (2). 2
 once, and delivers when its first entry is committed and every living forwarder has attached, at most after the claim
 wait (19); until then it purges and counts nothing (29). 3. What an incarnation holds without a session is kept for
 one lease, then it is ready again (18); an incarnation that has ended never comes back (8). 4. A queue is dispatched
-by who owns it, and only while `delivers`. 5. Nothing is answered without the leader lease (1).
+by who owns it, and only while `delivers`. 5. Nothing is answered without the leader lease (1). 6. A purge may take
+several entries of the log; what is behind it in its session waits for the last one (24).
 Not here: claims (`claims.py`), the ledger of one incarnation (`incarnation.py`), what is passed to the next leader
 (`handing.py`).
 """
@@ -15,7 +16,11 @@ Not here: claims (`claims.py`), the ledger of one incarnation (`incarnation.py`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
+from pamqp.exceptions import AMQPSoftError
+
+from amqpd.queues.port import Got
 from amqpd.remote.claims import attach_subscriptions, give_back, join, leave
 from amqpd.remote.held import Range
 from amqpd.remote.incarnation import RemoteIncarnation
@@ -31,7 +36,6 @@ from amqpd.remote.messages import (
     FromLeader,
     Lower,
     Lowered,
-    Operation,
     Operations,
     Outcome,
     Publish,
@@ -57,7 +61,7 @@ from amqpd.remote.subscriber import RemoteSubscriber
 # holds without a session: a membership lease.
 CLAIM_WAIT_MS = 500.0
 LEASE_MS = 10_000.0
-ALL_MESSAGES = (1 << 62) - 1
+ALL_MESSAGES = (1 << 63) - 1
 
 
 class Leader:
@@ -268,12 +272,16 @@ class Leader:
 
     def _work(self, incarnation: RemoteIncarnation) -> None:
         """What its session has said, in order, as far as that can be done now."""
+        if incarnation.works:
+            return
+        incarnation.works = True
         while incarnation.inbox and self._handle(incarnation, incarnation.inbox[0]):
             if incarnation.inbox:
                 incarnation.inbox.popleft()
+        incarnation.works = False
 
     def _handle(self, incarnation: RemoteIncarnation, message: FromEdge) -> bool:
-        """Whether it is done; else it waits until the leader delivers."""
+        """Whether it is done; else it waits until the leader delivers, or a purge has ended."""
         if isinstance(message, Operations):
             return self._operate(incarnation, message)
         if isinstance(message, Subscribe):
@@ -301,7 +309,9 @@ class Leader:
             if number > incarnation.mark + 1:
                 self._end_session(incarnation, f"operation {number} follows {incarnation.mark}")
                 break
-            if isinstance(operation, Purge) and not self._delivers:
+            if isinstance(operation, Purge):
+                if self._purge(incarnation, number, operation):
+                    continue
                 is_done = False
                 break
             outcomes: list[Outcome] = []
@@ -319,7 +329,7 @@ class Leader:
         self,
         incarnation: RemoteIncarnation,
         number: int,
-        operation: Operation,
+        operation: Publish | Settle | Cancel | Release,
         maybe_duplicate: bool,
         outcomes: list[Outcome],
     ) -> bool:
@@ -328,10 +338,6 @@ class Leader:
             return self._publish(number, operation, maybe_duplicate, outcomes)
         if isinstance(operation, Settle):
             return self._settle(incarnation, operation)
-        if isinstance(operation, Purge):
-            queue = self.queues.get(operation.queue)
-            outcomes.append(Purged(number, 0 if queue is None else queue.purge()))
-            return True
         subscriber = incarnation.subscribers.get(operation.subscription)
         if subscriber is None:
             return False
@@ -345,13 +351,39 @@ class Leader:
         for queue_id in publish.queues:
             queue = self.queues.get(queue_id)
             if queue is not None:
-                count = min(run.count, queue.capacity(run))
-                if count:
-                    queue.publish(run if count == run.count else run.part(0, count), maybe_duplicate)
-                taken = min(taken, count)
+                taken = min(taken, queue.publish(run, maybe_duplicate))
         if taken < run.count:
             outcomes.append(Refused(number, taken, run.count))
         return True
+
+    def _purge(self, incarnation: RemoteIncarnation, number: int, purge: Purge) -> bool:
+        """Whether it is done; else what is behind it in its session waits for its steps."""
+        if not self._delivers:
+            return False
+        if not incarnation.purging:
+            incarnation.purging = number
+            queue = self.queues.get(purge.queue)
+            if queue is None:
+                self._purged(incarnation, number, 0, True)
+            else:
+                queue.purge(partial(self._purged, incarnation, number))
+        return incarnation.mark >= number
+
+    def _purged(self, incarnation: RemoteIncarnation, number: int, count: int, is_last: bool) -> None:
+        """`count` have left with a step of the purge. The same entry says how many these are by now: the next leader
+        may have to go on from there (rules 2, 24)."""
+        if incarnation.purging != number or self.incarnations.get(incarnation.member) is not incarnation:
+            return
+        incarnation.purged += count
+        if is_last:
+            incarnation.done(number, [Purged(number, incarnation.purged)])
+        if is_last or count:
+            self.log.note(incarnation.record(incarnation.heard))
+        if is_last:
+            incarnation.gathered(self.log.position)
+            incarnation.committed(self.committed_position)
+            self._answer(incarnation)
+            self._work(incarnation)
 
     def _settle(self, incarnation: RemoteIncarnation, settle: Settle) -> bool:
         wrote = False
@@ -388,8 +420,8 @@ class Leader:
 
     @staticmethod
     def _forget(incarnation: RemoteIncarnation, subscriber: RemoteSubscriber) -> None:
-        if subscriber.is_done:
-            incarnation.subscribers.pop(subscriber.number, None)
+        if subscriber.is_done and incarnation.subscribers.get(subscriber.number) is subscriber:
+            del incarnation.subscribers[subscriber.number]
 
     # State and questions
 
@@ -440,9 +472,18 @@ class Leader:
             else:
                 incarnation.send(Counted(question.question, queue.ready_count, queue.consumer_count))
         for subscriber in list(incarnation.subscribers.values()):
-            if subscriber.asks and subscriber.after <= incarnation.mark:
-                subscriber.queue.get(False, subscriber.got)
-                self._forget(incarnation, subscriber)
+            if subscriber.asks and not subscriber.waits and subscriber.after <= incarnation.mark:
+                subscriber.waits = True
+                subscriber.queue.get(False, partial(self._got, incarnation, subscriber))
+
+    def _got(
+        self, incarnation: RemoteIncarnation, subscriber: RemoteSubscriber, got: Got | AMQPSoftError | None
+    ) -> bool:
+        """The queue answers a get, at once or when a message has been read (`queues.port.Getter`)."""
+        subscriber.waits = False
+        is_taken = subscriber.got(got)
+        self._forget(incarnation, subscriber)
+        return is_taken
 
     def _compare(self, incarnation: RemoteIncarnation, message: Received) -> None:
         """Rule 27: what the edge says is held is what the leader has as held, of what the edge has received."""

@@ -36,7 +36,7 @@ class Marked(NamedTuple):
     heard: int
     """the edge has heard the outcomes of operations up to this one: they may be forgotten"""
     outcomes: tuple[Outcome, ...]
-    """what is new of them"""
+    """what is new of them; of operation `mark` + 1, which is a purge then, what it has done so far"""
 
 
 class IncarnationEnded(NamedTuple):
@@ -74,8 +74,10 @@ class Marks:
                 del self.marks[each]
             return
         mark = self.marks.setdefault(member, OperationMark())
+        # How far a purge has come is said again in each record, until it is done.
+        before = [each for each in mark.outcomes if each.number <= mark.mark]
         mark.mark = record.mark
-        mark.outcomes = [each for each in (*mark.outcomes, *record.outcomes) if each.number > record.heard]
+        mark.outcomes = [each for each in (*before, *record.outcomes) if each.number > record.heard]
 
 
 class SourceLog(ABC):
@@ -95,12 +97,9 @@ class LedQueue(ABC):
     """A queue, as the leader's end serves remote clients from it. Messages are named by sequence numbers."""
 
     @abstractmethod
-    def capacity(self, run: Run) -> int:
-        """How many of the run's messages may come in now (`QueuePort.capacity`)."""
-
-    @abstractmethod
-    def publish(self, run: Run, redelivered: bool) -> None:
-        """All of the run comes in; `redelivered`: it may have been here, and delivered, before (rule 5)."""
+    def publish(self, run: Run, redelivered: bool) -> int:
+        """How many of the run's messages have come in, from the first on: the others are turned away. `redelivered`:
+        they may have been here, and delivered, before (rule 5)."""
 
     @abstractmethod
     def settle(self, first: int, last: int) -> None:
@@ -124,8 +123,9 @@ class LedQueue(ABC):
         last) of what there was (rule 16)."""
 
     @abstractmethod
-    def purge(self) -> int:
-        """All that is ready leaves: how many."""
+    def purge(self, gone: Callable[[int, bool], object]) -> None:
+        """All that is ready now leaves, in steps. `gone` is told within each step how many have left with it, and
+        whether it was the last one; never again, when the queue is led here no more."""
 
     @property
     @abstractmethod
@@ -158,6 +158,10 @@ class LedQueue(ABC):
     @abstractmethod
     def mark_redelivered(self, first: int, last: int) -> None:
         """These may have been delivered before."""
+
+    @abstractmethod
+    def forget_redelivered(self) -> None:
+        """What its log says of that is not needed: the last leader has passed it."""
 
 
 class HandedSubscription(NamedTuple):

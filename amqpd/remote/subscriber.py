@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pamqp.exceptions import AMQPSoftError
+
 from amqpd.audit.book import Book
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
@@ -46,6 +48,7 @@ class RemoteSubscriber(Subscriber):
         "queue_id",
         "send",
         "touched",
+        "waits",
     )
 
     def __init__(self, number: int, queue_id: int, queue: LedQueue, is_get: bool, send: Send) -> None:
@@ -59,6 +62,8 @@ class RemoteSubscriber(Subscriber):
         self.attached = self.consuming = self.cancelled_by_client = self.touched = False
         self.asks = False
         """a get that has no answer yet"""
+        self.waits = False
+        """its queue was asked, and has not answered"""
         self.after = 0
         """the operation in front of that"""
         self.messages = self.nbytes = 0
@@ -132,9 +137,9 @@ class RemoteSubscriber(Subscriber):
     def cancelled(self) -> None:
         self.consuming = False  # `Leader.queue_gone` tells the edge
 
-    def got(self, got: object) -> bool:
-        """The answer of the queue to a get (`queues.port.Getter`)."""
-        if not self.asks:
+    def got(self, got: Got | AMQPSoftError | None) -> bool:
+        """The answer of the queue to a get; whether it is still wanted."""
+        if not self.asks or not self.attached:
             return False
         self.asks = False
         if isinstance(got, Got):

@@ -32,12 +32,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 class Claimed:
     """A queue `q` with messages 0..count-1 whose places are theirs."""
 
-    def __init__(self, kind: str, where: str, count: int = 12, size: int = 100, **more: Any) -> None:
+    def __init__(self, kind: str, where: str, count: int = 12, more: dict[str, Any] | None = None) -> None:
         paged = where != "memory"
         self.harness = Harness(SMALL if paged else None)
         self.client = self.harness.client()
-        self.client.declare("q", durable=True, arguments={**ARGUMENTS[kind], **more})
-        self.size = SIZE if where == "paged" else size
+        self.client.declare("q", durable=True, arguments={**ARGUMENTS[kind], **(more or {})})
+        self.size = SIZE if where == "paged" else 100
         for number in range(count):
             self.publish(number)
         if where == "recovered":
@@ -133,7 +133,7 @@ def test_what_is_held_is_settled_and_stays_so_after_a_restart(kind: str, where: 
 
 
 def test_what_is_rejected_goes_to_the_dead_letter_exchange(where: str) -> None:
-    claimed = Claimed("quorum", where, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    claimed = Claimed("quorum", where, more={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     claimed.client.declare("dead", durable=True)
     assert claimed.queue.hold(6, 8) == [(6, 8)]
     claimed.queue.reject(7, 7)
@@ -169,7 +169,7 @@ def test_only_a_requeue_counts_as_a_delivery(where: str) -> None:
 
 
 def test_a_message_that_came_back_too_often_dies_and_one_that_nobody_saw_does_not(where: str) -> None:
-    claimed = Claimed("quorum", where, **{"x-delivery-limit": 1})
+    claimed = Claimed("quorum", where, more={"x-delivery-limit": 1})
     for _ in range(5):
         assert claimed.queue.hold(2, 2) == [(2, 2)]
         claimed.queue.give_back(2, 2)
@@ -228,7 +228,7 @@ def test_claims_that_name_all_there_is() -> None:
 
 
 def test_what_is_held_does_not_expire_and_does_so_when_it_is_back(where: str) -> None:
-    claimed = Claimed("plain", where, **{"x-message-ttl": 1000})
+    claimed = Claimed("plain", where, more={"x-message-ttl": 1000})
     assert claimed.queue.hold(4, 6) == [(4, 6)]
     claimed.harness.node.now_ms += 5000
     claimed.step()
@@ -247,7 +247,7 @@ def test_a_claim_behind_what_dies_leaves_that_alone(where: str) -> None:
     claimed = Claimed(
         "plain",
         where,
-        **{"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
+        more={"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
     )
     claimed.client.declare("dead", durable=True)
     claimed.queue.hold(5, 5)
@@ -368,7 +368,7 @@ def test_nothing_leaves_while_it_withholds(kind: str, where: str) -> None:
 
 
 def test_nothing_expires_or_is_dropped_while_it_withholds(where: str) -> None:
-    claimed = Claimed("plain", where, **{"x-message-ttl": 1000, "x-max-length": 6})
+    claimed = Claimed("plain", where, more={"x-message-ttl": 1000, "x-max-length": 6})
     before = claimed.counts()[0]
     claimed.queue.withhold(True)
     claimed.publish(12)
@@ -384,7 +384,7 @@ def test_nothing_expires_or_is_dropped_while_it_withholds(where: str) -> None:
 
 
 def test_an_unused_queue_stays_while_it_withholds() -> None:
-    claimed = Claimed("quorum", "memory", 1, **{"x-expires": 1000})
+    claimed = Claimed("quorum", "memory", 1, more={"x-expires": 1000})
     claimed.queue.withhold(True)
     claimed.harness.node.now_ms += 5000
     claimed.step()
@@ -399,7 +399,7 @@ def test_an_unused_queue_stays_while_it_withholds() -> None:
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_consumers_that_get_nothing_make_no_space(overflow: str) -> None:
-    claimed = Claimed("plain", "memory", 0, **{"x-max-length": 2, "x-overflow": overflow})
+    claimed = Claimed("plain", "memory", 0, more={"x-max-length": 2, "x-overflow": overflow})
     claimed.queue.withhold(True)
     claimed.consume()
     for number in range(4):

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _attach_leader, _receive, _operate, _publish = Leader._attach, Leader.receive, Leader._operate, Leader._publish
 _cancel, _may_deliver, _settle, _answer = Leader._cancel, Leader._may_deliver, Leader._settle, Leader._answer
-_tick, _lost, _end = Leader.tick, Leader.lost, Leader._end
+_tick, _lost, _end, _purged = Leader.tick, Leader.lost, Leader._end, Leader._purged
 _attach, _record = RemoteIncarnation.attach, RemoteIncarnation.record
-_gathered, _tell = RemoteIncarnation.gathered, RemoteIncarnation.tell
+_gathered, _tell, _begin = RemoteIncarnation.gathered, RemoteIncarnation.tell, RemoteIncarnation.begin
 _keep, _apply = claims_module._keep, Marks.apply
 _deliver, _apply_state = RemoteSubscriber._deliver, RemoteSubscriber.apply
 
@@ -481,6 +481,30 @@ def _remembered(
         member = self.send.__self__.member  # type: ignore[attr-defined]
         ActsOnWhatItOnceSent.sent[member, self.number, self.delivered + 1 + i] = seq + i
     _deliver(self, run, low, high, seq, redelivered, ready)
+
+
+class PartsOfAPurgeAreNotCounted(Patched):
+    """A new leader counts what it purges itself, and not what the older one had purged of the same operation."""
+
+    rule, where, name = 24, RemoteIncarnation, "begin"
+    faults = {"lose": 400}
+    drawn = {"weights": [6, 1, 2, 0, 0, 8, 0]}
+
+    @staticmethod
+    def instead(self: RemoteIncarnation, mark: int, outcomes: Any, position: int) -> None:
+        _begin(self, mark, outcomes, position)
+        self.purged = 0
+
+
+class PurgeIsDoneWithItsFirstStep(Patched):
+    """A purge is decided when its first step is done."""
+
+    rule, where, name = 24, Leader, "_purged"
+    drawn = {"weights": [6, 1, 2, 0, 0, 8, 0]}
+
+    @staticmethod
+    def instead(self: Leader, incarnation: RemoteIncarnation, number: int, count: int, is_last: bool) -> None:
+        _purged(self, incarnation, number, count, True)
 
 
 class CancelKeepsWhatCrosses(Patched):

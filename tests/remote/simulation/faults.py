@@ -110,6 +110,7 @@ class Faults:
         world.queues.remove(queue)
         world.law.gone.add(queue)
         self.clock.counts["queue deleted"] += 1
-        del led.queues[queue]
+        gone = led.queues.pop(queue)
+        gone.delete()
         led.leader.queue_gone(queue)
         led.run()

@@ -152,12 +152,12 @@ class Judged:
         self.led.leader._requeue_all = judged  # type: ignore[method-assign]
 
     def _judge_purges(self, queue: PlainQueue) -> None:
-        purge = queue.purge
+        purge_some = queue.purge_some
 
-        def judged() -> int:
+        def judged(part: list[int]) -> None:
             held = self.world.held_in(queue.number, self.waits_for) if self.waits else {}
-            for seq in queue.ready:
+            for seq in part:
                 self.world.law.purges(queue.number, seq, held.get(seq, ()))
-            return purge()
+            purge_some(part)
 
-        queue.purge = judged  # type: ignore[method-assign]
+        queue.purge_some = judged  # type: ignore[method-assign]

@@ -96,6 +96,10 @@ class Led:
         self.run()
 
     def tick(self) -> None:
+        for queue in list(self.queues.values()):
+            if queue.purges:
+                self.world.clock.counts["purge in steps"] += 1
+            queue.step()
         self.leader.tick(self.world.clock.now_ms)
         self.run()
         self.judged.tick()

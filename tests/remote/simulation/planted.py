@@ -71,7 +71,7 @@ RULES: dict[int, Seeds] = {
         leaders.HandOverOfAnyLog: 3,
     },
     21: {leaders.ActsOnWhatItOnceSent: 2},
-    24: {edges.GetOvertakes: 3},
+    24: {edges.GetOvertakes: 3, leaders.PartsOfAPurgeAreNotCounted: 2, leaders.PurgeIsDoneWithItsFirstStep: 2},
     25: {edges.DeliversBehindACancel: 9, leaders.CancelKeepsWhatCrosses: 2, leaders.ReleaseKeeps: 9},
     26: {leaders.UnclaimedIsCounted: 2},
     27: {edges.NobodyCompares: 3, edges.TakesAnyNumber: 2},

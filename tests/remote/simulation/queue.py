@@ -2,7 +2,7 @@
 
 What comes in: runs, consumers, ranges. What goes out: deliveries; records for the log.
 Rules: 1. Ready messages are in the order of their numbers; one that comes back goes to its place. 2. Consumers take
-turns. 3. With a bound it refuses what does not fit (reject-publish).
+turns. 3. With a bound it refuses what does not fit (reject-publish). 4. A purge may take several steps.
 Not here: expiry, priorities, dead letters: `amqpd.queues.queue` is to stand in this place.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 
 from pamqp import commands, frame, header
@@ -23,10 +23,12 @@ from tests.remote.simulation.log import Contents, Enqueued, LeaderLog, Returned,
 
 BODY_BYTES = 8
 PIECE_MAX = 4
+NO_BOUND = 1 << 40
 
 
 _METHOD = frame.marshal(commands.Basic.Publish(exchange="", routing_key="q"), 1)
-_HEADER = frame.marshal(header.ContentHeader(body_size=BODY_BYTES), 1)
+_PROPERTIES = commands.Basic.Properties(delivery_mode=2)
+_HEADER = frame.marshal(header.ContentHeader(body_size=BODY_BYTES, properties=_PROPERTIES), 1)
 _BODY = Struct(">BHIQB")
 _BYTES = len(_METHOD) + len(_HEADER) + _BODY.size
 _AT = len(_METHOD) + len(_HEADER) + 7
@@ -59,20 +61,21 @@ class PlainQueue(LedQueue):
         self.counts = {seq: count for (queue, seq), count in found.counts.items() if queue == number}
         self.delivered: set[int] = set()
         self.consumers: list[Subscriber] = []
+        self.purges: list[Iterator[bool]] = []
+        """under way"""
 
     # Messages in
 
-    def capacity(self, run: Run) -> int:
-        return max(0, min(run.count, self.bound - len(self.ready)))
-
-    def publish(self, run: Run, redelivered: bool) -> None:
-        for i in range(run.count):
+    def publish(self, run: Run, redelivered: bool) -> int:
+        count = max(0, min(run.count, self.bound - len(self.ready)))
+        for i in range(count):
             seq, self.next = self.next, self.next + 1
             self.runs[seq] = run, i
             self.ready.append(seq)
             if redelivered:
                 self.delivered.add(seq)
             self.log.append(Enqueued(self.number, seq, name_of(run, i)))
+        return count
 
     # What is held
 
@@ -117,12 +120,38 @@ class PlainQueue(LedQueue):
                 f"queue {self.number}: {self.ready[low:high]} are ready, and are settled or returned"
             )
 
-    def purge(self) -> int:
-        gone, self.ready = self.ready, []
-        for seq in gone:
+    def purge(self, gone: Callable[[int, bool], object]) -> None:
+        steps = self._purging(gone)
+        if next(steps, False):
+            self.purges.append(steps)
+
+    def step(self) -> None:
+        """Purges go on."""
+        self.purges = [steps for steps in self.purges if next(steps, False)]
+
+    def delete(self) -> None:
+        """Nothing is left of it, nor of what is under way."""
+        self.ready.clear()
+        self.step()
+
+    def _purging(self, gone: Callable[[int, bool], object]) -> Iterator[bool]:
+        at_once, below = self.chance.choice([1, 3, NO_BOUND]), self.next
+        while True:
+            part = self.ready[: min(at_once, bisect_left(self.ready, below))]
+            if not part:
+                gone(0, True)
+                return
+            self.purge_some(part)
+            gone(len(part), False)
+            if at_once < NO_BOUND:
+                yield True
+
+    def purge_some(self, part: list[int]) -> None:
+        """A step of a purge: these messages, the first that are ready."""
+        del self.ready[: len(part)]
+        for seq in part:
             del self.runs[seq]
             self.log.append(Settled(self.number, seq, seq, True))
-        return len(gone)
 
     @property
     def ready_count(self) -> int:
@@ -137,6 +166,9 @@ class PlainQueue(LedQueue):
 
     def mark_redelivered(self, first: int, last: int) -> None:
         self.delivered.update(seq for seq in self.runs if first <= seq <= last)
+
+    def forget_redelivered(self) -> None:
+        self.delivered.clear()
 
     # Consumers
 

@@ -19,7 +19,8 @@ from tests.remote.simulation.bugs import NoBug
 from tests.remote.simulation.faults import Faults
 from tests.remote.simulation.law import LawBroken
 from tests.remote.simulation.node import Node
-from tests.remote.simulation.world import NO_BOUND, World
+from tests.remote.simulation.queue import NO_BOUND
+from tests.remote.simulation.world import World
 from tests.replication.simulation.clock import Clock
 
 SAFETY_MS = 4_000
@@ -32,7 +33,8 @@ HAPPENS = (
     *("published", "message confirmed", "message refused", "publisher waits", "publishes given up"),
     *("settled by settle", "settled by requeue", "settled by reject", "delivered", "delivered again"),
     *("subscribed", "cancelled", "released", "got", "got nothing", "released a get", "shared prefetch moved"),
-    *("question answered", "purged", "attached", "claim refused", "epoch committed", "leader began"),
+    *("question answered", "purged", "purge in steps", "attached", "claim refused"),
+    *("epoch committed", "leader began"),
     *("leader lost with a part of its tail", "leader lost, and its tail kept", "old leader that is reached"),
     *("handed over", "hand-over cut off", "link broken", "link one-way", "link slow", "lost on the way"),
     *(

@@ -21,9 +21,8 @@ from tests.remote.simulation.led import Led
 from tests.remote.simulation.log import Contents, EpochBegins, Log
 from tests.remote.simulation.network import Connection
 from tests.remote.simulation.node import Node
+from tests.remote.simulation.queue import NO_BOUND
 from tests.replication.simulation.clock import Clock
-
-NO_BOUND = 1 << 40
 
 
 class World:
