@@ -29,6 +29,7 @@ SHELL = (
     "amqpd.backup",
     "amqpd.broker",
     "amqpd.checking",
+    "amqpd.cluster.data_links",
     "amqpd.cluster.deleted_queues",
     "amqpd.cluster.directory",
     "amqpd.cluster.link_reports",

@@ -6,7 +6,8 @@ over (`takeovers.py`, and when: `succession.py`); all of it is pure, and reaches
 `shell.py`. `directory.py` is the store's half: `records.py` is what the metadata store has of the cluster,
 `roster.py` what a forwarder has heard of it, `swaps.py` how records of sources are changed. `choosing.py` finds
 sources for queues and sets for sources; `overview.py` is what an operator sees, `queries.py` what operators of one
-node ask of the others. The connections between forwarders are `amqpd.peers.links`.
+node ask of the others. The connections between forwarders are `amqpd.peers.links`; `data_links.py` has those that
+sessions of remote queues go over, with turns for each (`session_turns.py`).
 May import: `amqpd.replication`, whose machines it runs; the node, the journal and the store, which it joins.
 Not here: what is decided about copies (`amqpd.replication`), a queue's own behaviour (`amqpd.queues`), the metadata
 store's contract (`amqpd.topology.metadata`).

@@ -111,10 +111,12 @@ def sentences(
     now_ms: int,
     of_store: Sequence[str] = (),
     classic: Mapping[str, int] = EMPTY,
+    of_data: Sequence[str] = (),
 ) -> list[str]:
     """How the cluster is, in words; what is not well in a sentence of its own. `found`: of all sources, in their
     order; `linkage`: as `member_rows`; `now_ms`: since the epoch; `of_store`: what is not well with the store;
-    `classic`: how many classic queues each node leads, "": how many no node has claimed."""
+    `classic`: how many classic queues each node leads, "": how many no node has claimed; `of_data`: what the node
+    that is asked says of its data connections."""
     linkage = roster.linkage if linkage is None else linkage
     living = sorted(roster.members)
     apart = f"{_listed(', gone: ', roster.gone)}{_listed(', isolated: ', sorted(linkage.isolated))}"
@@ -123,6 +125,7 @@ def sentences(
         *of_store,
         *([] if of_store else _of_gone(roster, classic)),
         *(f"{each}." for each in linkage.sentences()),
+        *of_data,
         *_of_sources(found, roster, linkage, advise=not of_store),
     ]
     if desired := sorted(roster.desired_sets.keys() & roster.records.keys()):

@@ -5,7 +5,8 @@ sources that the node serves.
 Rules: 1. Everything that changes the forwarder's state happens on the loop, in one call; what takes time is a task
 that comes back with its result. 2. After each call the node acts on what that made necessary. 3. It is made before
 the node, which is given it; `start` gives it the node before anything is asked.
-Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`), the store (`directory.py`).
+Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`), the store (`directory.py`), what
+goes over data links (`data_links.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import incarnations
+from amqpd.cluster.data_links import DataLinks
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forgotten_starts import forgotten_start_sentence, recent_starts
@@ -103,6 +105,8 @@ class ClusterRunner(Shell, Cluster):
         self._link_reports = LinkReports(
             self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task)
         )
+        self.data_links = DataLinks(self._do, lambda: journal.full, self._data_link_closed, BEATS)
+        """what sessions of remote queues go over"""
         self._paused: set[PeerLink] = set()
         """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
@@ -331,6 +335,7 @@ class ClusterRunner(Shell, Cluster):
             "store_silent": not replaced and (store_silent or self._directory.silent_s > 0),
             "store_replaced": [replaced] if replaced else [],
             **self.forwarder.statistics().facts(),
+            **self.data_links.facts(),
         }
 
     @property
@@ -345,7 +350,10 @@ class ClusterRunner(Shell, Cluster):
         of_store = store_sentences(directory.silent_s, lapsed, directory.store_replaced)
         linkage, link_state = self._link_reports.linkage, self._link_state
         classic = self._node.registry.other_nodes()
-        return NodeClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)
+        of_data = self.data_links.sentences()
+        return NodeClusterView(
+            self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic, of_data
+        )
 
     def _roster_seen(self) -> Roster:
         """As the store has it; while that is silent, and shortly after, with those whose leases ran out and to which
@@ -379,6 +387,7 @@ class ClusterRunner(Shell, Cluster):
         paused, self._paused = self._paused, set()
         for link in paused:
             link.resume()
+        self.data_links.look_at_journal()
         if self.forwarder is not None:
             self.forwarder.stored(index)
 
@@ -443,6 +452,9 @@ class ClusterRunner(Shell, Cluster):
         self.log("link_closed", peer=link.peer.forwarder, reason=why)
         link.close(why)
 
+    def _data_link_closed(self, peer: str, why: str) -> None:
+        self.log("link_closed", peer=peer, reason=why, purpose="data")
+
     # The store
 
     def _changed(self, changed: Changed) -> None:
@@ -494,7 +506,9 @@ class ClusterRunner(Shell, Cluster):
             )
             cluster = parse_store_address(settings.cluster_store).name
             hello = Hello(HIGHEST, cluster, me.name, me.incarnation, me.generation)
-            self._links = Links(hello, self, self._place.listeners, self._place.trust, knows=self._knows)
+            listeners, trust = self._place.listeners, self._place.trust
+            self._links = Links(hello, self, listeners, trust, knows=self._knows, data_events=self.data_links)
+            self.data_links.begin(self._links)
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)
             self._changed(Changed(sources=frozenset(directory.roster.records), unreadable=unreadable))
@@ -531,6 +545,7 @@ class ClusterRunner(Shell, Cluster):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._look_at_links()
+            self.data_links.beat()
             self._do(self._beat)
             self._events.beat()
             for answer in self.search.late():

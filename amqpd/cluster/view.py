@@ -36,9 +36,11 @@ class NodeClusterView:
         now_ms: int,
         of_store: Sequence[str] = (),
         classic: Mapping[str, int] = EMPTY,
+        of_data: Sequence[str] = (),
     ) -> None:
-        """`link_state`: of this node's link to another one, in words. `now_ms`: since the epoch. `of_store`: what is
-        not well with the store, a sentence each. `classic`: how many classic queues each other node leads."""
+        """`link_state`: of this node's link to another one, in words. `now_ms`: since the epoch. `of_store`,
+        `of_data`: what is not well with the store, and with this node's data connections, a sentence each.
+        `classic`: how many classic queues each other node leads."""
         self._here = here
         self._roster = roster
         self._copies = copies
@@ -47,6 +49,7 @@ class NodeClusterView:
         self._now_ms = now_ms
         self._of_store = of_store
         self._classic = classic
+        self._of_data = of_data
 
     def quorum_facts(self) -> Row:
         """What `amqpd quorum status` asks of each node."""
@@ -121,6 +124,7 @@ class NodeClusterView:
                 now_ms=self._now_ms,
                 of_store=self._of_store,
                 classic=self._classic,
+                of_data=self._of_data,
             ),
             "members": member_rows(self._roster, self._linkage),
             "sources": alike_rows(found, queues),

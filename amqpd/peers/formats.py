@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position, Vote
-from amqpd.peers.messages import Acknowledgement, Ballot, OpenedSource, Opening, SnapshotPart, SourceEpoch
+from amqpd.peers.messages import Acknowledgement, Ballot, Body, OpenedSource, Opening, SnapshotPart, SourceEpoch
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
@@ -306,11 +306,13 @@ def read_source_epochs(reading: MessageReader) -> tuple[SourceEpoch, ...]:
 SOURCE_EPOCHS = Part(write_source_epochs, read_source_epochs)
 
 
-def write_body(pieces: tuple[bytes, ...]) -> Pieces:
+def write_body(pieces: Body) -> Pieces:
     """Raises ValueError for one of no bytes."""
     if not any(pieces):
         raise ValueError("a message of a session without a body")
-    return list(pieces) if len(pieces[0]) <= HEAD_BYTES_MAX else [b"", *pieces]
+    # A view of bytes is sent as bytes are.
+    found = cast("Pieces", list(pieces))
+    return found if len(found[0]) <= HEAD_BYTES_MAX else [b"", *found]
 
 
 def read_body(reading: MessageReader) -> tuple[bytes, ...]:

@@ -21,7 +21,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what t
 | FetchParts | Fetched, one for each part | a take-over |
 | Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
 | ToLeader, HoldsNothing | ToEdge | sessions of remote queues, over a data connection (`amqpd/remote/`) |
-| DataHeartbeat | DataHeartbeat | a data connection |
+| DataHeartbeat | DataHeartbeat | a data connection (`amqpd/cluster/data_links.py`) |
 """
 
 from __future__ import annotations
@@ -339,6 +339,10 @@ class Page:
     text: str
 
 
+Body = tuple[bytes | memoryview, ...]
+"""pieces, to be sent one behind the other; what is in them stays as it is until they are"""
+
+
 @dataclass(frozen=True, slots=True)
 class ToLeader:
     """A message of a session of remote queues, from the edge."""
@@ -349,8 +353,8 @@ class ToLeader:
     session: int
     revision: int
     """of the newest change to the metadata that the sender had applied: what it names may have come with that"""
-    pieces: tuple[bytes, ...]
-    """of the body, to be sent one behind the other; as it was read it is one piece"""
+    pieces: Body
+    """as it was read it is one piece, of bytes (`amqpd/remote/encoding.py` has what is in it)"""
 
     @property
     def body(self) -> bytes:
@@ -365,15 +369,15 @@ class ToEdge:
     source: int
     incarnation: int
     session: int
-    pieces: tuple[bytes, ...]
+    pieces: Body
 
     @property
     def body(self) -> bytes:
         return _joined(self.pieces)
 
 
-def _joined(pieces: tuple[bytes, ...]) -> bytes:
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+def _joined(pieces: Body) -> bytes:
+    return pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
 
 
 class SourceEpoch(NamedTuple):

@@ -16,12 +16,13 @@ import trio
 import trio.testing
 
 from amqpd.cluster import choosing
+from amqpd.cluster.data_links import DataLinks
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked
 from amqpd.cluster.records import KnownRecord, encode, known_key, member_key
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.runner import ClusterRunner
+from amqpd.cluster.runner import BEATS, ClusterRunner
 from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, TAKEN_BACK_S, UNSERVED_MAX, WANT_S, SourceSearch
 from amqpd.cluster.shell import LeaderLink
 from amqpd.cluster.succession import successors
@@ -51,6 +52,7 @@ class Runner(ClusterRunner):
         )
         self._node: Any = node
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)
+        self.data_links = DataLinks(self._do, lambda: False, lambda peer, why: None, BEATS)
         directory: Any = SimpleNamespace(
             me=member_record("a"),
             roster=SimpleNamespace(
@@ -427,6 +429,17 @@ def test_a_silent_store_is_told_of_and_nothing_is_called_well() -> None:
         "The metadata store (etcd) has not answered this node for 4 s: what is said of nodes and leaders is as it "
         "was before, and a lost leader has no successor until etcd answers.",
     ]
+
+
+def test_a_data_connection_that_is_wanted_and_missing_is_said_beside_how_the_sources_are() -> None:
+    seen = Seen(linked="bc", doubtful=True)
+    seen._directory.roster.members = seen._directory.roster.with_linked("abc").members
+    seen._directory.is_doubtful = False  # type: ignore[misc]
+    says = "This node has no data connection to b, whose queues its clients use: Connection refused."
+    data: Any = SimpleNamespace(sentences=lambda: [says], facts=lambda: {"data_links_missing": [says]})
+    seen.data_links = data
+    assert seen.says()[1] == ["3 nodes live.", says, "1 source is well."]
+    assert seen.facts()["data_links_missing"] == [says]
 
 
 def test_a_store_that_was_replaced_is_not_called_silent_and_nobody_is_advised_to_forget_or_force() -> None:

@@ -171,6 +171,9 @@ def test_a_body_is_sent_without_a_copy_but_for_a_small_head() -> None:
     assert pieces[0] is payload
     assert encode(ToLeader(1, 2, 3, 4, (payload, payload)))[1] is payload
     assert ToLeader(1, 2, 3, 4, (b"one", b"two")).body == b"onetwo"
+    views = ToLeader(1, 2, 3, 4, (memoryview(b"one"), memoryview(payload)))
+    assert bytes_of(views) == bytes_of(ToLeader(1, 2, 3, 4, (b"one", payload)))
+    assert ToLeader(1, 2, 3, 4, (memoryview(b"one"),)).body == b"one"
 
 
 @pytest.mark.parametrize("head", [struct.pack("<Bqqqq", 21, 1, 2, 3, 4), struct.pack("<Bqqq", 22, 1, 2, 3)])

@@ -2,7 +2,7 @@
 
 What is verified: with and without a secret and TLS; nodes of version 5 in both directions; greetings that lie about
 their purpose; that a data link which is lost, stalled or replaced is none of the other links' business. Not verified
-here: bytes (`tests/peers/test_encoding.py`).
+here: sessions and their turns (`tests/cluster/test_data_links.py`), bytes (`tests/peers/test_encoding.py`).
 """
 
 from __future__ import annotations
