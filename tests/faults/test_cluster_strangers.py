@@ -24,6 +24,7 @@ from amqpd.peers.links.sockets import Address
 from amqpd.peers.links.trust import DIALER, Trust
 from amqpd.peers.messages import (
     Cut,
+    DataHeartbeat,
     Greeting,
     Hello,
     Message,
@@ -31,8 +32,11 @@ from amqpd.peers.messages import (
     Opening,
     OpenReplicaSet,
     Proof,
+    Purpose,
     Refusal,
     RequestVote,
+    ToEdge,
+    ToLeader,
 )
 from amqpd.peers.versions import HIGHEST
 from amqpd.setting_types import host_name
@@ -79,10 +83,12 @@ class Strangers:
         await wire.close()
         return answer.reason
 
-    async def say_as(self, name: str, *messages: Message, flip: bool = False) -> None:
+    async def say_as(
+        self, name: str, *messages: Message, flip: bool = False, purpose: Purpose = Purpose.REPLICATION
+    ) -> None:
         """As a node that has all proofs; the link is closed because of the last one."""
         wire = await self.connect(self.trust)
-        assert isinstance(await wire.greet(hello(name), node("a"), self.trust), Greeting)
+        assert isinstance(await wire.greet(hello(name), node("a"), self.trust, purpose), Greeting)
         words = bytearray(b"".join(b"".join(framed(each, wire.check)) for each in messages))
         if flip:
             words[-20] ^= 4
@@ -133,6 +139,10 @@ class Strangers:
         opening = OpenReplicaSet(1, 1, Opening(8, (OpenedSource(200, 9, START, None),), 0))
         unusable = new_entry(200, (9, 9), bad.before, bad.payload)
         await self.say_as(b, opening, Cut(1, 2, Frame(9, 8, (unusable,), 0)))
+        # Links of one purpose take nothing of the other.
+        await self.say_as(b, DataHeartbeat(), RequestVote(1, source, Vote(9, b, 1)), purpose=Purpose.DATA)
+        await self.say_as(b, DataHeartbeat(), ToEdge(source, 1, 1, (b"no leader of it",)), purpose=Purpose.DATA)
+        await self.say_as(b, ToLeader(source, 1, 1, 1, (b"no session",)))
 
     def hold(self, sockets: ExitStack) -> None:
         """A thousand connections that say nothing."""
