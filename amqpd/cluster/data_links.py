@@ -84,7 +84,7 @@ class DataCounters:
     links_lost: int = 0
     """that this node had dialed"""
     links_closed: int = 0
-    """because of what came over them, or since nothing did"""
+    """because of what came over them, or since they were not read"""
     dropped: int = 0
     """messages for sources that are not served here, or before anybody was there to be told"""
 
@@ -154,11 +154,12 @@ class DataLink:
             self._link.resume()
 
     def close(self, why: str) -> None:
-        """The peer did what it may not, or does nothing any more: the log has it. What waits is not sent."""
+        """The peer did what it may not: the log has it. What waits is not sent."""
         if not self._link.ended:
             self._close(self, why)
 
     def end(self, why: str) -> None:
+        """As links end by themselves, too: only they say so."""
         self._turns = SessionTurns()
         self._held_up.clear()
         self._link.close(why)
@@ -175,8 +176,8 @@ class DataLink:
             self._silent_beats = 0
         self._in_bytes = self._link.in_bytes
         self._silent_beats += 1
-        if self._silent_beats > silent_beats_max:
-            self.close("nothing came from it for the time of a lease")
+        if self._silent_beats > silent_beats_max and not self._link.ended:
+            self.end("nothing came from it for the time of a lease")
 
     def _takes(self, nbytes: int) -> bool:
         return not self._link.out_bytes or self._link.out_bytes + nbytes <= AHEAD_BYTES
