@@ -90,6 +90,14 @@ class BrokerServices:
         """`run_effects` is called after each call back into the node."""
         self._sync, self._nursery, self._run_effects = sync, nursery, run_effects
 
+    @property
+    def metadata_applied(self) -> int:
+        return 0 if self._sync is None else self._sync.revision
+
+    @property
+    def metadata_told(self) -> int:
+        return 0 if self._sync is None else self._sync.told
+
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
     ) -> None:

@@ -31,6 +31,17 @@ class Services(Protocol):
     """The services that the shell gives to the pure packages. None of them blocks; only log-ins may be answered
     before it returns."""
 
+    @property
+    def metadata_applied(self) -> int:
+        """The revision of the metadata up to which everything is applied."""
+        ...
+
+    @property
+    def metadata_told(self) -> int:
+        """The revision of the newest change to the metadata that is applied: other nodes are told of that one, too,
+        unlike of one that this node has read the metadata at."""
+        ...
+
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
     ) -> None:

@@ -56,6 +56,7 @@ class Harness:
 
     node_class: type[Node] = Node
     identity = Identity("amqpd@test", "17" * 16)
+    metadata_applied = metadata_told = 0
     cluster_node = ""
     """under which the records of a shared store name it"""
 

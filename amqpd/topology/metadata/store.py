@@ -189,6 +189,11 @@ class Snapshot:
     revision: int
     entries: list[MetadataEntry]
 
+    @property
+    def newest(self) -> int:
+        """The revision of the newest change that made one of them; 0: there are none."""
+        return max([entry.mod_revision for entry in self.entries], default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

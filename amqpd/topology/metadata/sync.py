@@ -84,6 +84,9 @@ class TopologySync:
     ) -> None:
         """`strict`: the store is this node's alone, and a record that cannot be read ends it (`reading.py`)."""
         self.revision = 0
+        self.told = 0
+        """the revision of the newest change that was applied: every node's watch tells of it, or it is in what the
+        node has read"""
         self._reader = RecordReader(strict=strict)
         # Of a store that is this node's alone, the client counters count all that is made.
         self._limits = None if strict else QueueLimits(topology)
@@ -121,6 +124,7 @@ class TopologySync:
         await self._load_limits()
         snapshot = await self._store.range(PREFIX)
         records = self._reader.read_all(self._reader.in_order(snapshot))
+        self.told = snapshot.newest
         self._apply([Put(record) for record in records], snapshot.revision)
 
     def submit_nowait(
@@ -238,6 +242,7 @@ class TopologySync:
         which no part needs a later one."""
         if self._limits is not None:
             self._limits.heard(event)
+        self.told = event.revision
         await self._apply_in_parts(self._reader.changes_of(event.operations, self._is_known), event.revision)
 
     async def _apply_in_parts(self, changes: Iterator[Change], revision: int) -> None:
@@ -291,6 +296,7 @@ class TopologySync:
             # What others depend on goes last.
             changes: list[Change] = [Delete(key) for key in reversed(known) if key not in wanted.keys() | kept]
             changes += [Put(each) for key, each in wanted.items() if key not in kept and known.get(key) != each]
+            self.told = max(self.told, snapshot.newest)
             return await self._apply_in_parts(iter(changes), snapshot.revision)
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
