@@ -36,7 +36,7 @@ ARROWS = {
     "config": "vocabulary setting_types setting_tables",
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
-    "remote": "kernel message peers journal audit queues",
+    "remote": "kernel vocabulary message peers journal audit queues",
     "audit.coverage": "vocabulary audit queues",
     "flow": "kernel vocabulary message topology journal queues",
     "session": "faults kernel vocabulary wire topology journal audit tracing security queues flow",

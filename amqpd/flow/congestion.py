@@ -52,6 +52,8 @@ class Congestion:
 
     def __init__(self) -> None:
         self.queues: dict[Dispatchable, _Crowd] = {}
+        self.leaders_lag = False
+        """leaders at other nodes have not decided enough of what was published for them (`Lane.lagging`)"""
 
     def update(self, queue: Paged, held: int, limit: int) -> bool:
         """Look at the queue, which holds `held` bytes, at the end of a tick that concerned it: True when messages

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
 
+from amqpd.remote.links import NoSessions, SessionLinks
+
 LOCAL = 0
 """the source of every node for itself (`journal/sqlite/schema.py`)"""
 
@@ -40,6 +42,8 @@ class Cluster:
     def __init__(self, node: str = "") -> None:
         self.node = node
         """the name under which records have this node; empty: it shares its metadata with no other one"""
+        self.sessions: SessionLinks = NoSessions()
+        """with nodes whose clients use queues here, or whose queues clients here use"""
 
     @property
     def incarnation(self) -> int | None:

@@ -61,6 +61,7 @@ from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.queues.to_dispatch import ToDispatch
+from amqpd.remote.edges import Edges
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
@@ -125,6 +126,7 @@ class Node(NodePort):
         self.queues, self.remote, self.active, self.delayed = {}, {}, {}, {}
         self.cluster = Cluster() if cluster is None else cluster
         self.sources = ServedSources(self.cluster)
+        self.edges = _edges_of(self)
         self.ports = QueuePorts(
             self.queues, self.remote, self.sources.serving, lambda key: self.registry.begin_queue(key)
         )
@@ -155,11 +157,9 @@ class Node(NodePort):
         self.leader_moves = LeaderMoves(self.cluster.is_moving, self.sources.serving, self.turns)
         self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
-        self.routes = Routes(topology)
-        self.outboxes = Outboxes(limits)
+        self.routes, self.outboxes = Routes(topology), Outboxes(limits)
         self.replies = Replies(services.token, self._process_part)
-        self.unroutable = Unroutable()
-        self.histories = Histories(topology, self._give_history)
+        self.unroutable, self.histories = Unroutable(), Histories(topology, self._give_history)
         self.firehose = Firehose(self)
 
     # Start
@@ -407,6 +407,11 @@ class Node(NodePort):
 
     def log(self, event: str, **fields: Any) -> None:
         self.services.log(event, fields)
+
+
+def _edges_of(node: Node) -> Edges:
+    cluster, serving = node.cluster, node.sources.serving
+    return Edges(cluster.node, cluster.sessions, lambda: node.now_ms, node.reported, serving.__contains__)
 
 
 def _awaits(connection: ConnectionBase, lane: Lane) -> bool:

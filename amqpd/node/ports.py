@@ -25,6 +25,7 @@ from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.queue import Queue
+from amqpd.remote.edges import Edges
 from amqpd.session.holds import Holds
 from amqpd.vocabulary.records import QueueRecord
 
@@ -44,6 +45,8 @@ class NodePort(PublishingNode):
     """with those that are remote"""
     active: dict[Dispatchable, None]
     """what was dispatched lately, queues and all else (`management/figures/sampling.py`)"""
+    edges: Edges
+    """at sources of other nodes"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
     totals: Totals

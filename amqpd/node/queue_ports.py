@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
-from amqpd.queues.remote import RemoteQueue
 
 
 class QueuePorts:
@@ -22,7 +21,7 @@ class QueuePorts:
     def __init__(
         self,
         here: dict[tuple[str, str], Queue],
-        remote: dict[tuple[str, str], RemoteQueue],
+        remote: dict[tuple[str, str], QueuePort],
         serving: Mapping[int, None],
         begin: Callable[[tuple[str, str]], Queue],
     ) -> None:

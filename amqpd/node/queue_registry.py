@@ -30,9 +30,9 @@ from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
-from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.queues.states import QueueState
+from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
 from amqpd.vocabulary.records import Key, QueueRecord, UnreadableQueue
 from amqpd.vocabulary.states import ConnectionState
@@ -67,6 +67,10 @@ class QueueRegistry:
         self._unclaimed: dict[int, Recovered] = {}
         """sources that are served here, with what they have of queues that are not made, or whose records have not
         come yet"""
+        self._names: dict[int, dict[int, tuple[str, str]]] = {}
+        """of sources that are led here and that remote clients use: queues by their ids"""
+        self._withheld: set[int] = set()
+        """sources whose queues give nothing to anybody now"""
         self._of_node: dict[str, dict[tuple[str, str], None]] = {}
         """classic queues by the node that leads them, without those of this node; "": no node has claimed them"""
         self.beginning: dict[int, Beginning] = {}
@@ -161,8 +165,10 @@ class QueueRegistry:
         if record.source:
             self._of_source.setdefault(record.source, {})[key] = None
             node.sources.queues[record.source] += 1
+            if record.source in self._names:
+                self._names[record.source][record.id] = key
         if not node.sources.leads(record):
-            node.remote[key] = RemoteQueue(record, node.journal.lane)
+            node.remote[key] = RemoteQueue(record, node.journal.lane, node.edges)
             self._note_node(key, record)
             return
         queue = node.queues[key] = self._made(record)
@@ -199,7 +205,7 @@ class QueueRegistry:
         node.congestion.forget(queue)
         queue.enter(QueueState.MOVED)
         node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
-        remote = node.remote[record.vhost, record.name] = RemoteQueue(record, node.journal.lane)
+        remote = node.remote[record.vhost, record.name] = RemoteQueue(record, node.journal.lane, node.edges)
         queue.left_at = remote.left_at = node.leader_moves.count
         self._note_node((record.vhost, record.name), record)
 
@@ -253,6 +259,28 @@ class QueueRegistry:
         node.books.queue_begins(queue)
         return queue
 
+    def may_deliver(self, source: int, delivers: bool) -> None:
+        """Whether the queues of the source, which is led here, give messages to anybody: not before it is known what
+        clients of other nodes hold (`amqpd.remote`)."""
+        (self._withheld.discard if delivers else self._withheld.add)(source)
+        for key in self._of_source.get(source, ()):
+            queue = self._node.queues.get(key)
+            if queue is not None:
+                queue.withhold(not delivers)
+
+    def queue_of(self, source: int, queue_id: int) -> Queue | None:
+        """The queue of a source that is led here; None: there is none with this id, or it is out of service."""
+        names = self._names.get(source)
+        if names is None:
+            remote, here = self._node.remote, self._node.queues
+            keys = self._of_source.get(source, ())
+            names = self._names[source] = {(here.get(key) or remote[key]).record.id: key for key in keys}
+        key = names.get(queue_id)
+        if key is None:
+            return None
+        queue = self._node.queues.get(key)
+        return self.begin_queue(key) if queue is None and key in self._node.remote else queue
+
     def waiting_in(self, record: QueueRecord) -> int:
         """How many messages stand in a queue that is not made yet, though its source is served here."""
         recovered = self._unclaimed.get(record.source)
@@ -299,6 +327,8 @@ class QueueRegistry:
         if source not in node.sources.serving:
             return
         del node.sources.serving[source]
+        self._names.pop(source, None)
+        self._withheld.discard(source)
         node.leader_moves.count += 1
         self.beginning.pop(source, None)
         ended: list[Queue] = []
@@ -332,6 +362,8 @@ class QueueRegistry:
             queue.record = record
             node.quarantine(queue, error)
             return queue
+        if record.source in self._withheld:
+            queue.withhold(True)
         recovered = self._recovered or self._unclaimed.get(record.source)
         if recovered is not None:
             try:
@@ -423,6 +455,8 @@ class QueueRegistry:
         if there is not None and there.record.source:
             self._of_source[there.record.source].pop(name, None)
             node.sources.queues[there.record.source] -= 1
+            if there.record.source in self._names:
+                self._names[there.record.source].pop(there.record.id, None)
         remote = node.remote.pop(name, None)
         if remote is not None:
             of_node = self._of_node.get(remote.record.node, {})

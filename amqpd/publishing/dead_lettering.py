@@ -32,7 +32,6 @@ from amqpd.publishing.routing import (
     find,
     in_steps,
     queue_steps,
-    remote_of,
     route_again,
 )
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
@@ -241,7 +240,7 @@ def _post_slowly(
             if not target.is_deleted and target.record.name not in cycle
         ]
         node.work_left -= COPY_WORK * len(targets)
-        if remote_of(targets) is not None:
+        if any(target.is_remote for target in targets):
             # Its leader has moved in between: what died is dead here, and comes again from the disk.
             node.journal.stray()
         _copy(node, targets, run, run.count, properties, publication)

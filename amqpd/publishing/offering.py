@@ -61,7 +61,7 @@ def offer(
             taken = FAULT
         node.to_dispatch.add(queue)
         if (
-            (node.congestion.queues or node.journal.lagging)
+            (node.congestion.queues or node.journal.lagging or node.congestion.leaders_lag)
             and publisher is not None
             and node.congestion.slows(queue)
         ):

@@ -25,7 +25,6 @@ from amqpd.publishing.routes import RouteCache, Routes
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.port import QueuePort
-from amqpd.queues.remote import RemoteQueue
 from amqpd.session.ports import ChannelBase, SessionNode
 from amqpd.session.services import Read
 from amqpd.tracing.tracer import Publishing
@@ -84,7 +83,7 @@ class PublishingNode(SessionNode):
     replies: Replies
     unroutable: Unroutable
     histories: Histories
-    remote: dict[tuple[str, str], RemoteQueue]
+    remote: dict[tuple[str, str], QueuePort]
     """queues whose leaders are other nodes, by virtual host and name"""
 
     @property

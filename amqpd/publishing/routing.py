@@ -72,15 +72,16 @@ def queue_steps(
 
 def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
     """The first of them whose leader is another node, or none at present, or whose copies are too far behind: what no
-    client publishes waits for it, where it stands. Nothing would slow that down otherwise."""
+    client publishes waits for it, where it stands. Nothing would slow that down otherwise, and it may leave its own
+    queue only in one transaction with what it becomes in the other."""
     for queue in queues:
-        if queue.is_away or queue.lane.lagging:
+        if queue.is_remote or queue.is_away or queue.lane.lagging:
             return queue
     return None
 
 
 def remote_of(queues: Sequence[QueuePort]) -> QueuePort | None:
-    """The first of them whose leader is another node, or none at present: it takes nothing here."""
+    """The first of them whose leader is another node that is not reached, or none at present: it takes nothing."""
     for queue in queues:
         if queue.is_away:
             return queue

@@ -56,7 +56,9 @@ def attach_subscriptions(
             continue
         subscriber = before.pop(state.subscription, None)
         if subscriber is None:
-            subscriber = RemoteSubscriber(state.subscription, state.queue, queue, state.get, incarnation.send)
+            subscriber = RemoteSubscriber(
+                state.subscription, state.queue, queue, state.get, incarnation.send, incarnation.flow
+            )
         incarnation.subscribers[state.subscription] = subscriber
         kept.append((subscriber, _keep(subscriber, state, incarnation.mark)))
         subscriber.apply(state)

@@ -52,9 +52,10 @@ def taken_over(
     position: int = 0,
     claim_wait_ms: float = CLAIM_WAIT_MS,
     lease_ms: float = LEASE_MS,
+    first: int | None = None,
 ) -> Leader:
-    """The leader of a new epoch. `position`: the last entry of the log that it won with."""
-    leader = Leader(epoch, log, marks, queues, members, now_ms, claim_wait_ms, lease_ms)
+    """The leader of a new epoch. `position`: the last entry of the log that it won with; `first`: see `Leader`."""
+    leader = Leader(epoch, log, marks, queues, members, now_ms, claim_wait_ms, lease_ms, first)
     if handed is None or handed.position != position:
         for queue in queues.values():
             queue.mark_redelivered(0, ALL_MESSAGES)
@@ -82,7 +83,9 @@ def _take(leader: Leader, handed: HandedIncarnation, now_ms: float) -> None:
     for each in handed.subscriptions:
         queue = leader.queues.get(each.queue)
         if queue is not None:
-            subscriber = RemoteSubscriber(each.number, each.queue, queue, each.is_get, incarnation.send)
+            subscriber = RemoteSubscriber(
+                each.number, each.queue, queue, each.is_get, incarnation.send, incarnation.flow
+            )
             _hold(subscriber, subscriber.held, each.held)
             _hold(subscriber, subscriber.gives_way, each.giving)
             incarnation.subscribers[each.number] = subscriber

@@ -12,17 +12,36 @@ Not here: what operations do (`leader.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Outcome, Purged, Sender
 from amqpd.remote.source import Marked, Member
-from amqpd.remote.subscriber import RemoteSubscriber
+from amqpd.remote.subscriber import RemoteSubscriber, SessionFlow
+
+
+class LeaderOutbox:
+    """What the sessions of one leader are to be sent, in order."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[Sender, FromLeader]] = []
+        self.filled: Callable[[], object] | None = None
+        """called when there is something, after there was nothing: queues deliver when they are dispatched"""
+
+    def add(self, sender: Sender, message: FromLeader) -> None:
+        if not self._messages and self.filled is not None:
+            self.filled()
+        self._messages.append((sender, message))
+
+    def take(self) -> list[tuple[Sender, FromLeader]]:
+        """All of it."""
+        messages, self._messages = self._messages, []
+        return messages
 
 
 class RemoteIncarnation:
     """The ledger of one incarnation of an edge at its leader."""
 
-    def __init__(self, member: Member, out: list[tuple[Sender, FromLeader]], now_ms: float) -> None:
+    def __init__(self, member: Member, out: LeaderOutbox, now_ms: float) -> None:
         """`out`: where messages to all edges gather."""
         self.member = member
         self.session = 0
@@ -43,6 +62,7 @@ class RemoteIncarnation:
         """what the purge with the number `mark` + 1 has taken out so far"""
         self.heard = 0
         """the edge has heard the outcomes of operations up to this one"""
+        self.flow = SessionFlow()
         self._out = out
         self._undecided: deque[tuple[int, int]] = deque()
         """(position in the log, mark): when that is committed, this mark is decided"""
@@ -60,7 +80,7 @@ class RemoteIncarnation:
     def send(self, message: FromLeader) -> None:
         """Into its session; without one it is told what matters with the next Attached."""
         if self.attached:
-            self._out.append((self.sender, message))
+            self._out.add(self.sender, message)
 
     def begin(self, mark: int, outcomes: Iterable[Outcome], position: int) -> None:
         """What a new leader has of it: decided when this position of the log is committed."""
@@ -72,6 +92,7 @@ class RemoteIncarnation:
     def attach(self, session: int, decided: int) -> None:
         """A session begins. What the edge knows to be decided wrote nothing, if it is above the mark (rule 1)."""
         self.session, self.attached = session, True
+        self.flow.nbytes, self.flow.held_up = 0, False
         self.inbox.clear()
         self.questions = []
         self._told = decided
@@ -86,6 +107,15 @@ class RemoteIncarnation:
         self.questions = []
         for subscriber in self.subscribers.values():
             subscriber.attached = False
+
+    def sent(self, has_capacity: bool) -> None:
+        """What the session was to be sent, has been. `has_capacity`: it may be sent more."""
+        was_closed = self.flow.is_closed
+        self.flow.nbytes, self.flow.held_up = 0, not has_capacity
+        if was_closed and has_capacity:
+            for subscriber in self.subscribers.values():
+                if subscriber.consuming:
+                    subscriber.queue.credited(subscriber)
 
     def hear(self, decided: int) -> None:
         """The edge has heard of all outcomes up to this operation."""

@@ -23,7 +23,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.queues.port import Got
 from amqpd.remote.claims import attach_subscriptions, give_back, join, leave
 from amqpd.remote.held import Range
-from amqpd.remote.incarnation import RemoteIncarnation
+from amqpd.remote.incarnation import LeaderOutbox, RemoteIncarnation
 from amqpd.remote.messages import (
     Attach,
     Attached,
@@ -77,9 +77,11 @@ class Leader:
         now_ms: float,
         claim_wait_ms: float = CLAIM_WAIT_MS,
         lease_ms: float = LEASE_MS,
+        first: int | None = None,
     ) -> None:
-        """`marks`, `queues`: as the log has them; the first entry of the epoch gathers. `members`: the forwarders
-        whose memberships live. `queues` is the caller's, who takes those out that are deleted."""
+        """`marks`, `queues`: as the log has them; the queues are the caller's, who takes those out that are deleted.
+        `first`: the position of the epoch's first entry; None: it gathers. `members`: the forwarders whose
+        memberships live."""
         self.epoch, self.log, self.queues = epoch, log, queues
         self.members = frozenset(members)
         self.ended = dict(marks.ended)
@@ -91,17 +93,18 @@ class Leader:
         self.differences = 0
         """how often both ledgers differed (rule 27)"""
         self.claims_refused = 0
-        self._first = log.position
+        self._first = log.position if first is None else first
         self.committed_position = 0
         """of the log; what is decided rests on it"""
         self._lease_ms = lease_ms
         self._delivers = False
-        self.out: list[tuple[Sender, FromLeader]] = []
+        self.out = LeaderOutbox()
         """what sessions are to be sent, in order"""
         self._now_ms = now_ms
         for member, mark in marks.marks.items():
             incarnation = self.incarnations[member] = RemoteIncarnation(member, self.out, now_ms)
             incarnation.begin(mark.mark, mark.outcomes, self._first)
+            incarnation.committed(self.committed_position)
 
     @property
     def delivers(self) -> bool:
@@ -110,9 +113,7 @@ class Leader:
 
     def take(self) -> list[tuple[Sender, FromLeader]]:
         """What sessions are to be sent, in order."""
-        out = self.out[:]
-        self.out.clear()
-        return out
+        return self.out.take()
 
     def sessions_of(self, forwarder: str) -> list[Sender]:
         """Those of its incarnations that are attached."""
@@ -243,7 +244,7 @@ class Leader:
     def _attach(self, sender: Sender, attach: Attach) -> None:
         forwarder, number, session = sender
         if number <= self.ended.get(forwarder, 0):
-            self.out.append((sender, Unknown(self.epoch)))
+            self.out.add(sender, Unknown(self.epoch))
             return
         incarnation = self.incarnations.get((forwarder, number))
         if incarnation is None:
@@ -265,6 +266,12 @@ class Leader:
         self.waits_for.discard(forwarder)
         self._may_deliver()
         self._answer(incarnation)
+
+    def give_up(self, sender: Sender, reason: str) -> None:
+        """The session ends, if it is one: its edge attaches again."""
+        incarnation = self.incarnations.get((sender.forwarder, sender.incarnation))
+        if incarnation is not None and incarnation.attached and incarnation.session == sender.session:
+            self._end_session(incarnation, reason)
 
     def _end_session(self, incarnation: RemoteIncarnation, reason: str) -> None:
         incarnation.send(SessionEnded(reason))
@@ -430,7 +437,7 @@ class Leader:
         if queue is None:
             incarnation.send(SubscriptionEnded(number))
             return
-        subscriber = RemoteSubscriber(number, state.queue, queue, state.get, incarnation.send)
+        subscriber = RemoteSubscriber(number, state.queue, queue, state.get, incarnation.send, incarnation.flow)
         subscriber.apply(state)
         if not join(subscriber):
             incarnation.send(SubscriptionEnded(number))

@@ -22,8 +22,27 @@ from amqpd.remote.held import Held, Range
 from amqpd.remote.messages import Deliver, Empty, FromLeader, SubscriptionState
 from amqpd.remote.source import LedQueue
 
+BATCH_BYTES_MAX = 4 << 20
+"""Of bodies for one session before they are sent: what the connection then has waiting decides about more."""
+
 Send = Callable[[FromLeader], None]
 """puts a message into the session, as long as one is attached"""
+
+
+class SessionFlow:
+    """How much more a session may be sent: all of its subscriptions wait while that is nothing."""
+
+    __slots__ = ("held_up", "nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        """of bodies, since the last messages were sent"""
+        self.held_up = False
+        """the connection has no capacity for it"""
+
+    @property
+    def is_closed(self) -> bool:
+        return self.held_up or self.nbytes > BATCH_BYTES_MAX
 
 
 class RemoteSubscriber(Subscriber):
@@ -38,6 +57,7 @@ class RemoteSubscriber(Subscriber):
         "consuming",
         "delivered",
         "delivered_bytes",
+        "flow",
         "gives_way",
         "held",
         "is_get",
@@ -51,11 +71,14 @@ class RemoteSubscriber(Subscriber):
         "waits",
     )
 
-    def __init__(self, number: int, queue_id: int, queue: LedQueue, is_get: bool, send: Send) -> None:
+    def __init__(
+        self, number: int, queue_id: int, queue: LedQueue, is_get: bool, send: Send, flow: SessionFlow
+    ) -> None:
         self.number = number
         self.queue_id = queue_id
         self.queue = queue
         self.send = send
+        self.flow = flow
         self.is_get = is_get
         self.no_ack = self.exclusive = self.parked = False
         self.priority = self.unacked = 0
@@ -103,7 +126,7 @@ class RemoteSubscriber(Subscriber):
     # The queue's side
 
     def credit(self) -> int:
-        if not self.attached:
+        if not self.attached or self.flow.is_closed:
             return 0
         messages, nbytes = self.messages - self.delivered, self.nbytes - self.delivered_bytes
         if messages <= 0 or nbytes <= 0:
@@ -120,6 +143,7 @@ class RemoteSubscriber(Subscriber):
         number, nbytes = self.delivered + 1, run.bytes_in(low, high)
         self.delivered += high - low
         self.delivered_bytes += nbytes
+        self.flow.nbytes += nbytes
         self.body_bytes_max = max(self.body_bytes_max, run.body_size_max)
         self.held.add(number, seq, high - low)
         self.touched = True

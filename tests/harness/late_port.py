@@ -20,8 +20,10 @@ from amqpd.kernel import Run, scan_publishes
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt, TakeOut
-from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
+from amqpd.remote.edges import Edges
+from amqpd.remote.links import NoSessions
+from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Harness, publish_bytes
 
@@ -39,6 +41,11 @@ class RemoteLane(Lane):
         self.forced += 1
 
 
+def no_edges() -> Edges:
+    """Of a node that is alone: it reaches no source."""
+    return Edges("", NoSessions(), lambda: 0, lambda lane: None, lambda source: False)
+
+
 class Asked(NamedTuple):
     """One question that is not answered yet."""
 
@@ -52,7 +59,7 @@ class LatePort(RemoteQueue):
 
     def __init__(self, record: QueueRecord) -> None:
         self.far = RemoteLane()
-        super().__init__(record, self.far)
+        super().__init__(record, self.far, no_edges())
         self.state = QueueState.SERVED
         self.asked: list[Asked] = []
         self.told: list[tuple[Any, ...]] = []

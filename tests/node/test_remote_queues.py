@@ -19,8 +19,8 @@ from amqpd.management.errors import NotFound
 from amqpd.management.messages.leader_queues import leader_queue
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
-from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
+from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client
 from tests.management.rig import queue_rows
@@ -198,7 +198,7 @@ def test_it_takes_little_memory(scene: Scene, theirs: QueueRecord) -> None:
     tracemalloc.start()
     try:
         for record in records:
-            queues.append(RemoteQueue(record, scene.node.journal.lane))
+            queues.append(RemoteQueue(record, scene.node.journal.lane, scene.node.edges))
         nbytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -24,7 +24,7 @@ from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.routing import MAKING_WORK
 from amqpd.queues.queue import Queue
-from amqpd.queues.remote import RemoteQueue
+from amqpd.remote.queue import RemoteQueue
 from amqpd.scrub import FENCED, DamagedRow, damage_found
 from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, publish_bytes

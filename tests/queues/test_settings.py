@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.settings import settings_of
+from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.records import QueueRecord
 from tests.harness.harness import Harness
 
@@ -37,5 +37,6 @@ def test_one_request_is_enough_for_settings_of_its_own(arguments: dict[str, Any]
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_of_a_remote_queue_others_know_its_type_and_its_consumers(kind: str, alone: bool) -> None:
     arguments = {"x-queue-type": kind, **({"x-single-active-consumer": True} if alone else {})}
-    queue = RemoteQueue(QueueRecord("/", "q", 1, arguments=arguments, source=5), Harness().node.journal.lane)
+    node = Harness().node
+    queue = RemoteQueue(QueueRecord("/", "q", 1, arguments=arguments, source=5), node.journal.lane, node.edges)
     assert (queue.type, queue.quorum, queue.single_active_consumer) == (kind, kind == "quorum", alone)

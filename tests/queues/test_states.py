@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import FOLLOWING, QueueState
+from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.records import QueueRecord
 from tests.harness.harness import Harness
 
@@ -41,6 +41,6 @@ def test_a_queue_that_another_node_leads_is_away_and_one_that_is_served_is_not()
     harness = Harness()
     harness.client().declare("q")
     here = harness.node.queues["/", "q"]
-    remote = RemoteQueue(QueueRecord("/", "far", 1 << 8), harness.node.journal.lane)
+    remote = RemoteQueue(QueueRecord("/", "far", 1 << 8), harness.node.journal.lane, harness.node.edges)
     assert (here.is_served, here.is_away, here.is_remote, here.may_refuse) == (True, False, False, False)
     assert (remote.is_served, remote.is_away, remote.is_remote, remote.may_refuse) == (False, True, True, True)

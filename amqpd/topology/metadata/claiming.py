@@ -7,7 +7,7 @@ left to it. 2. A node claims what its journal has messages of when it starts, be
 until every node has had its chance (`cluster/unclaimed_queues.py`). 3. Only a queue without a source is claimed:
 others are led by the leader of their source. 4. Nodes without links to each other claim under names that no two of
 them have (`take_name`); in a cluster its directory sees to that.
-Not here: what a queue of another node is (`queues/remote.py`).
+Not here: what a queue of another node is (`amqpd/remote/queue.py`).
 
 A store of before 0.2 has such records, of which each node had a queue of its own; so has one into which a definitions
 file was imported while no node of the cluster lived; and a node that is forgotten leaves its queues behind.
