@@ -27,7 +27,7 @@ from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
 from amqpd.storage.files import mark_path, wal_path, wrong_format
 
-NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc", "tail.crc", "seal.crc")
+NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc", "tail.crc", "seal.crc", "operation_mark.crc")
 """that only the newest formats have"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
 

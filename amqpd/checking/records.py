@@ -106,7 +106,25 @@ VOTE = Kind(
     "the record of who is the leader of a source does not fit its checksum",
     "this disk's vote is forgotten, and its leaders admit it again",
 )
-KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, VOTE)
+OPERATIONS = Kind(
+    "operation_mark",
+    ("source", "forwarder", "ended", "incarnation", "mark", "epoch", "idx", "outcomes"),
+    checksums.of_operation_mark,
+    (-1, -1, -1),
+    "source, forwarder",
+    "the record of how far another node's operations are done does not fit its checksum",
+    "what clients of that node have sent and not heard of may be done twice",
+)
+FORMER_OPERATIONS = Kind(
+    "former_operation_mark",
+    (*ORIGIN, "forwarder", "ended", "incarnation", "mark", "was_epoch", "was_idx", "outcomes"),
+    checksums.of_former_operation_mark,
+    (-1, -1, -1),
+    "source, epoch, idx, forwarder",
+    "the former record of how far another node's operations were done does not fit its checksum",
+    "what another leader's log replaces cannot be undone to that version",
+)
+KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, VOTE, OPERATIONS, FORMER_OPERATIONS)
 
 HEAD = (
     "queue_id",

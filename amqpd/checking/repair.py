@@ -46,6 +46,7 @@ SPARE_BYTES = 1 << 20
 REBUILDS = frozenset(
     {
         *("structure", "name", "source", "settled", "queue", "discard", "returned", "former", "tail", "seal"),
+        *("operation_mark", "former_operation_mark"),
         *("tally", "index", "index against table", "deadline", "recovery", "header"),
     }
 )
@@ -305,6 +306,7 @@ def _source(connection: sqlite3.Connection, found: Salvage, index: int, source: 
     except JournalDamaged:
         connection.execute("DELETE FROM tail")
         connection.execute("DELETE FROM former")
+        connection.execute("DELETE FROM former_operation_mark")
         for head in heads.values():
             head.committed = head.position if head.replicated else head.committed
     for head in heads.values():

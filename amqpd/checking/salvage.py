@@ -26,6 +26,7 @@ from amqpd.checking.records import (
     INDEX_BACKWARDS,
     KINDS,
     MARK,
+    OPERATIONS,
     RETURNED,
     SETTLED,
     TABLE,
@@ -76,9 +77,10 @@ class Salvage:
     def positions(self) -> dict[int, tuple[int, int]]:
         """By source the last (epoch, idx) that a record is of."""
         found = [(head.source, head.epoch, head.idx) for head in self.rows.values()]
-        for kind in (SETTLED, MARK, DISCARD, RETURNED, TAIL):
+        for kind in (SETTLED, MARK, DISCARD, RETURNED, TAIL, OPERATIONS):
             at = kind.columns.index("source")
-            found += [row[at : at + 3] for row in self.records[kind.table]]
+            place = at, kind.columns.index("epoch"), kind.columns.index("idx")
+            found += [tuple(row[each] for each in place) for row in self.records[kind.table]]
         highest: dict[int, tuple[int, int]] = {}
         for source, epoch, idx in found:
             highest[source] = max(highest.get(source, (0, 0)), (epoch, idx))

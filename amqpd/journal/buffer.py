@@ -1,15 +1,17 @@
 """What gathers for the next group commit: the pure half of the journal.
 
 What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, counts of messages that
-came back, deleted queues. What goes out: one `JournalTransaction` at a time for the disk, and two numbers back:
-everything that was handed in while `index` had the value of `stored_index`, or a smaller one, is on this disk; and of
-`committed_index`, cannot be undone any more. Confirms wait for committed, what leaves memory for stored. A node
-without replicas commits what it stores.
+came back, deleted queues, how far operations of edges are. What goes out: one `JournalTransaction` at a time for the
+disk, and two numbers back: everything that was handed in while `index` had the value of `stored_index`, or a smaller
+one, is on this disk; and of `committed_index`, cannot be undone any more. Confirms wait for committed, what leaves
+memory for stored. A node without replicas commits what it stores.
 Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
-settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
-its settling, and the disk keeps it until that is committed (docs/decisions/sources-and-tails.md). 4. What is
-persistent goes with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a
-time. 5. A queue is of the local source, unless `assign` says of which other one, with a leader here.
+settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records its
+settling, and the disk keeps it until that is committed (docs/decisions/sources-and-tails.md). 4. What is persistent
+goes with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a time. 5. A
+queue is of the local source, unless `assign` says of which other one, with a leader here. 6. The mark of an operation
+is in the transaction that has its effects, and of a replicated source in the same entry
+(docs/decisions/operation-marks.md).
 Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
@@ -22,6 +24,7 @@ from typing import Literal
 from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.led_sources import LedSource, divide, lanes_of
 from amqpd.journal.numbers import Numbers
+from amqpd.journal.operation_marks import GatheringMarks, MarkRecord
 from amqpd.journal.pending_row import PendingRow
 from amqpd.journal.records import LOCAL, SeqRange
 from amqpd.journal.storing import bytes_of, store, store_settled
@@ -100,6 +103,8 @@ class JournalBuffer:
         self._counts: dict[int, dict[int, int]] = {}
         """queue_id -> seq -> count"""
         self._dropped: list[int] = []
+        self._marks: dict[int, GatheringMarks] = {}
+        """by source: of operations whose effects gather"""
         self._forced = False
         self.held = 0
         """this many gather what must be in one transaction, and are not done"""
@@ -121,6 +126,7 @@ class JournalBuffer:
             or self._delivered
             or self._counts
             or self._dropped
+            or self._marks
             or self._forced
             or self._writes
             or (self.led_sources and any(led.numbers.wanted for led in self.led_sources.values()))
@@ -130,14 +136,15 @@ class JournalBuffer:
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
         of_others = self.led_sources or self._writes
-        return bool(self._segments or self._dropped or self._forced or self._paged or self._counts or of_others)
+        rare = self._dropped or self._marks or self._paged or self._counts
+        return bool(self._segments or self._forced or rare or of_others)
 
     @property
     def small(self) -> bool:
         """A commit of what gathers takes little more than a sync."""
         records = len(self._segments) + len(self._settled) + len(self._retired) + len(self._deletable)
         return (
-            records + len(self._delivered) <= SMALL_RECORDS
+            records + len(self._delivered) + len(self._marks) <= SMALL_RECORDS
             and self.gathered_bytes <= SMALL_BYTES
             and not (
                 self._paged or self._counts or self._dropped or self.led_sources or self._writes or self._committed
@@ -158,6 +165,7 @@ class JournalBuffer:
         """This node is not the leader of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""
         del self.led_sources[source]
+        self._marks.pop(source, None)
         self._lanes = lanes_of(self.led_sources)
         gone = {queue_id for queue_id, number in self._sources.items() if number == source}
         for queue_id in gone:
@@ -302,6 +310,16 @@ class JournalBuffer:
         self._delivered.pop(queue_id, None)
         self._counts.pop(queue_id, None)
 
+    def note_mark(self, source: int, record: MarkRecord) -> None:
+        """It will be in the transaction that gathers now, with what the operations did that it speaks of: so it is
+        called before the loop goes on. Raises ValueError for a source that is neither the local one nor led here."""
+        if source != LOCAL and source not in self.led_sources:
+            raise ValueError(f"source {source} has its leader elsewhere: no mark of an operation is written here")
+        marks = self._marks.get(source)
+        if marks is None:
+            marks = self._marks[source] = GatheringMarks()
+        marks.note(record)
+
     def stray(self) -> None:
         """What goes on elsewhere did not all arrive: none of it is settled on the disk (`Withheld`, rule 4)."""
         self._withheld.strayed |= self.unwritten.gone_on
@@ -368,8 +386,11 @@ class JournalBuffer:
         if self._writes or self._committed:
             transaction.writes, transaction.committed = self._writes, self._committed
             self._writes, self.writes_bytes, self._committed = [], 0, {}
+        marks, self._marks = self._marks, {}
+        if LOCAL in marks:
+            transaction.marks = marks.pop(LOCAL).changes()
         if self.led_sources:
-            self._deletable = divide(transaction, retired, self.led_sources, self._sources)
+            self._deletable = divide(transaction, retired, self.led_sources, self._sources, marks)
             for queue_id in self._gone:
                 self._sources.pop(queue_id, None)
             self._gone = [queue_id for entry in transaction.entries for queue_id in entry.dropped]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
+from amqpd.journal.operation_marks import GatheringMarks
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.transaction import JournalTransaction
 
@@ -33,15 +34,21 @@ def lanes_of(led_sources: Mapping[int, LedSource]) -> list[Lane]:
 
 
 def divide(
-    transaction: JournalTransaction, retired: list[SeqRange], led_sources: dict[int, LedSource], of: dict[int, int]
+    transaction: JournalTransaction,
+    retired: list[SeqRange],
+    led_sources: dict[int, LedSource],
+    of: dict[int, int],
+    marks: Mapping[int, GatheringMarks],
 ) -> list[SeqRange]:
-    """What is of these sources becomes entries of theirs; `of`: queue_id -> source. Of what is `retired` with this
-    transaction, that of the local source."""
+    """What is of these sources becomes entries of theirs; `of`: queue_id -> source; `marks`: of operations, by
+    source. Of what is `retired` with this transaction, that of the local source."""
     entries: dict[int, SourceEntry] = {}
     for source, led in led_sources.items():
         if led.numbers.wanted:
             # The others are asked for nothing: with many sources each transaction is of a few.
             _entry(entries, source, led_sources, transaction).reserved = led.numbers.take(transaction.index)
+    for source, gathered in marks.items():
+        _entry(entries, source, led_sources, transaction).marks = gathered.changes()
     for queue_id in of.keys() & transaction.delivered.keys():
         below = transaction.delivered.pop(queue_id)
         _entry(entries, of[queue_id], led_sources, transaction).delivered[queue_id] = below
@@ -82,4 +89,5 @@ def _entry(
 
 def _is_empty(entry: SourceEntry) -> bool:
     # What is retired is settled, too.
-    return not (entry.rows or entry.settled or entry.delivered or entry.counts or entry.dropped or entry.reserved)
+    rare = entry.delivered or entry.counts or entry.dropped or entry.reserved or entry.marks
+    return not (entry.rows or entry.settled or rare)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.errors import StorageFailure
+from amqpd.journal.operation_marks import MarkChange, Marks
 
 if TYPE_CHECKING:
     from amqpd.kernel import Run
@@ -81,8 +82,8 @@ class SourceEntry:
 
     `retired` are those of `settled` that cover whole rows, of which nothing is left then: each disk that has the
     entry lets the rows go when it knows that the entry is committed. `reserved`: sequence numbers below it may be
-    given in the source's queues, once this entry is committed; 0: as before. For the other fields see
-    `JournalTransaction`."""
+    given in the source's queues, once this entry is committed; 0: as before. `marks`: how far the operations of edges
+    are whose effects it has. For the other fields see `JournalTransaction`."""
 
     source: int
     epoch: int
@@ -94,6 +95,7 @@ class SourceEntry:
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     reserved: int = 0
+    marks: list[MarkChange] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -146,7 +148,12 @@ class Recovered:
     index: int
     """of the last transaction, 0 when there is none"""
     queues: dict[int, RecoveredQueue]
+    marks: dict[int, Marks] = field(default_factory=dict)
+    """source -> what its log has of the operations of edges; of those that it was asked for, and have any"""
     _standing: StandingMessages | None = field(default=None, repr=False, compare=False)
+
+    def marks_of(self, source: int) -> Marks:
+        return self.marks.get(source) or Marks()
 
     def standing(self) -> StandingMessages:
         """Found when it is first asked for, which takes as long as there are rows: what reads a disk that is in

@@ -8,6 +8,7 @@ Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
 
 from __future__ import annotations
 
+from amqpd.journal.operation_marks import MarkChange
 from amqpd.journal.records import Row, SeqRange, SourceEntry
 from amqpd.peers.entry import Position
 from amqpd.replication.replica import Appended, Write, source_of
@@ -24,6 +25,8 @@ class JournalTransaction:
     have been delivered; the last one written counts, also when it is lower. `counts` are (queue_id, seq, count): how
     often a message has come back (the delivery count of quorum queues); the last one written for a message counts,
     and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted.
+
+    `marks`: how far the operations of edges are whose effects it has (`operation_marks.py`).
 
     `entries`, at most one of a source, are what this node has as a leader: before the disk gets the transaction each
     becomes an `Appended` of `writes` (`JournalWriter`). `writes` are carried out in order. `committed`: how far
@@ -42,6 +45,7 @@ class JournalTransaction:
         entries: list[SourceEntry] | None = None,
         writes: list[Write] | None = None,
         committed: dict[int, Position] | None = None,
+        marks: list[MarkChange] | None = None,
     ) -> None:
         self.index = index
         self.rows = [] if rows is None else rows
@@ -53,6 +57,7 @@ class JournalTransaction:
         self.entries = [] if entries is None else entries
         self.writes = [] if writes is None else writes
         self.committed = {} if committed is None else committed
+        self.marks = [] if marks is None else marks
         self.own: frozenset[int] | None = None
         self.unusable: dict[int, str] = {}
 
@@ -77,5 +82,6 @@ class JournalTransaction:
             len(self.rows) == 1
             and not self.rows[0].deadlines
             and not (self.settled or self.deletes or self.delivered)
-            and not (self.counts or self.dropped or self.entries or self.writes or self.committed)
+            and not (self.counts or self.dropped or self.marks)
+            and not (self.entries or self.writes or self.committed)
         )

@@ -7,7 +7,10 @@ moved message is settled when the sources that got something in its transaction 
 crash leaves it where it was. It may come twice then, and is never lost. 2. Inside one source both are in one entry.
 3. A row of which something is withheld is not settled as a whole before all of that. Beside that each waits for its
 own lanes only, and not for what was let go before. 4. A source whose leader goes elsewhere before it has committed
-may never do so: what waited for it stays unsettled, and comes again with the next leader or start.
+may never do so: what waited for it stays unsettled, and comes again with the next leader or start. 5. The marks of
+operations (`operation_marks.py`) wait for nothing: what an edge's client settled may come again then, as what any
+client did, and a source without a majority would hold back all that edges publish to this one
+(docs/decisions/operation-marks.md).
 Not here: a node without replicas, where one transaction has both (`docs/decisions/dead-letters-twice.md`).
 """
 

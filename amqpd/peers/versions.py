@@ -33,6 +33,9 @@ NAMES_REVISIONS = 5
 HAS_DATA_LINKS = 6
 """From this version on a Greeting names the purpose of the connection: replication, or the sessions of remote
 queues. A node of an older one takes every connection for one of replication, and is never dialed for another."""
+READS_OPERATION_MARKS = 6
+"""From this version on a node reads entries and states that have marks of operations (`journal/sqlite/payload.py`):
+a source is open to clients of other nodes while all of its replica set do (`of_set`)."""
 
 
 class Versions(NamedTuple):

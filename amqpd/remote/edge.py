@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt
@@ -39,13 +40,10 @@ from amqpd.remote.messages import (
     Lower,
     Lowered,
     Operations,
-    Outcome,
     Publish,
     Purge,
-    Purged,
     Received,
     ReceivedCount,
-    Refused,
     Release,
     SessionEnded,
     Settle,

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from amqpd.journal.operation_marks import Marks
 from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.leader import ALL_MESSAGES, CLAIM_WAIT_MS, LEASE_MS, Leader
 from amqpd.remote.messages import Sender
-from amqpd.remote.source import HandedIncarnation, HandedSubscription, LedQueue, Marks, SessionHandOver, SourceLog
+from amqpd.remote.source import HandedIncarnation, HandedSubscription, LedQueue, SessionHandOver, SourceLog
 from amqpd.remote.subscriber import RemoteSubscriber
 
 

@@ -14,8 +14,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Outcome, Purged, Sender
-from amqpd.remote.source import Marked, Member
+from amqpd.journal.operation_marks import (
+    OUTCOME_RANGES_MAX,
+    OUTCOMES_MAX,
+    Marked,
+    Member,
+    Outcome,
+    Purged,
+    range_of,
+    ranges_of,
+)
+from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Sender
 from amqpd.remote.subscriber import RemoteSubscriber, SessionFlow
 
 
@@ -68,6 +77,8 @@ class RemoteIncarnation:
         """(position in the log, mark): when that is committed, this mark is decided"""
         self._outcomes: list[Outcome] = []
         """not heard by the edge, in order"""
+        self._ranges = 0
+        """of them, as the log has them"""
         self._noted = 0
         """those of operations up to this one are in the log, or in the entry that gathers"""
         self._told = 0
@@ -87,6 +98,7 @@ class RemoteIncarnation:
         self.mark = self._noted = mark
         self._outcomes = [each for each in outcomes if each.number <= mark]
         self.purged = sum([each.messages for each in outcomes if each.number > mark and isinstance(each, Purged)])
+        self._ranges = len(ranges_of(self._outcomes))
         self._undecided.append((position, mark))
 
     def attach(self, session: int, decided: int) -> None:
@@ -122,12 +134,21 @@ class RemoteIncarnation:
         self.heard = max(self.heard, decided)
         if self._outcomes and self._outcomes[0].number <= decided:
             self._outcomes = [each for each in self._outcomes if each.number > decided]
+            self._ranges = len(ranges_of(self._outcomes))
 
     def done(self, number: int, outcomes: list[Outcome]) -> None:
         """Its next operation is done; what is to be told of it."""
         self.mark = number
         self.purging = self.purged = 0
-        self._outcomes += outcomes
+        for each in outcomes:
+            if not (self._outcomes and range_of(each).follows(range_of(self._outcomes[-1]))):
+                self._ranges += 1
+            self._outcomes.append(each)
+
+    @property
+    def is_full(self) -> bool:
+        """The log keeps no more outcomes of it, until the edge has heard some (rule 31)."""
+        return self._ranges >= OUTCOME_RANGES_MAX or len(self._outcomes) >= OUTCOMES_MAX // 2
 
     def gathered(self, position: int) -> None:
         """What was done up to the mark is committed when this position of the log is."""

@@ -20,6 +20,7 @@ from functools import partial
 
 from pamqp.exceptions import AMQPSoftError
 
+from amqpd.journal.operation_marks import IncarnationEnded, Marks, Member, Outcome, Purged, Refused
 from amqpd.queues.port import Got
 from amqpd.remote.claims import attach_subscriptions, give_back, join, leave
 from amqpd.remote.held import Range
@@ -37,12 +38,9 @@ from amqpd.remote.messages import (
     Lower,
     Lowered,
     Operations,
-    Outcome,
     Publish,
     Purge,
-    Purged,
     Received,
-    Refused,
     Release,
     Sender,
     SessionEnded,
@@ -54,7 +52,7 @@ from amqpd.remote.messages import (
     SubscriptionState,
     Unknown,
 )
-from amqpd.remote.source import IncarnationEnded, LedQueue, Marks, Member, SourceLog
+from amqpd.remote.source import LedQueue, SourceLog
 from amqpd.remote.subscriber import RemoteSubscriber
 
 # How long a new leader waits for the claims of forwarders that live, and for how long a leader keeps what an edge
@@ -315,6 +313,9 @@ class Leader:
                 continue
             if number > incarnation.mark + 1:
                 self._end_session(incarnation, f"operation {number} follows {incarnation.mark}")
+                break
+            if incarnation.is_full:
+                self._end_session(incarnation, f"more is refused, before operation {number}, than it has heard of")
                 break
             if isinstance(operation, Purge):
                 if self._purge(incarnation, number, operation):

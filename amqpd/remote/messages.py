@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from amqpd.journal.operation_marks import Outcome as Outcome
+from amqpd.journal.operation_marks import Purged as Purged
+from amqpd.journal.operation_marks import Refused as Refused
 from amqpd.kernel import Run
 
 
@@ -93,24 +96,6 @@ class Purge:
 
 
 Operation = Publish | Settle | Cancel | Release | Purge
-
-
-class Refused(NamedTuple):
-    """Messages low..high-1 of the run that operation `number` has published were not taken by some queue."""
-
-    number: int
-    low: int
-    high: int
-
-
-class Purged(NamedTuple):
-    """Operation `number`, a purge, took out this many messages."""
-
-    number: int
-    messages: int
-
-
-Outcome = Refused | Purged
 
 
 class DeliveryClaim(NamedTuple):

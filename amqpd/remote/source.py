@@ -1,6 +1,7 @@
 """What the leader's end needs of what it leads: a log, queues, and what the log says when a leader begins.
 
-What comes in: nothing. What goes out: interfaces, and the records of the log that are of remote queues.
+What comes in: nothing. What goes out: interfaces. The records of the log that are of remote queues, and what they
+make, are the journal's (`amqpd.journal.operation_marks`).
 Rules: 1. What is done between two calls of the leader's end gathers in one entry of the log: so a mark and its
 effects are committed together, or neither is (rule 2 of docs/decisions/remote-protocol.md). 2. A queue is asked as
 `QueuePort` and `LeaderQueue` are; what it has to be able to do beside that, it does by `hold` and `give_back`. 3. The
@@ -12,72 +13,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pamqp.exceptions import AMQPSoftError
 
+from amqpd.journal.operation_marks import IncarnationEnded as IncarnationEnded
+from amqpd.journal.operation_marks import Marked as Marked
+from amqpd.journal.operation_marks import MarkRecord
+from amqpd.journal.operation_marks import Marks as Marks
+from amqpd.journal.operation_marks import Member as Member
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Getter
 from amqpd.remote.held import Range
-from amqpd.remote.messages import Outcome
 
-Member = tuple[str, int]
-"""forwarder, and its incarnation at this source"""
-
-
-class Marked(NamedTuple):
-    """Record of the log: all operations of this incarnation up to `mark` are done (rules 1, 2)."""
-
-    forwarder: str
-    incarnation: int
-    mark: int
-    heard: int
-    """the edge has heard the outcomes of operations up to this one: they may be forgotten"""
-    outcomes: tuple[Outcome, ...]
-    """what is new of them; of operation `mark` + 1, which is a purge then, what it has done so far"""
-
-
-class IncarnationEnded(NamedTuple):
-    """Record of the log: this incarnation of the forwarder, and all before it, have ended at this source (rule 8)."""
-
-    forwarder: str
-    incarnation: int
-
-
-Record = Marked | IncarnationEnded
-
-
-@dataclass(slots=True)
-class OperationMark:
-    """What the log has of one living incarnation."""
-
-    mark: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Marks:
-    """What the log has of all edges of a source: what a new leader begins with."""
-
-    marks: dict[Member, OperationMark] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)
-    """forwarder -> its last incarnation that has ended"""
-
-    def apply(self, record: Record) -> None:
-        """The next record of the log."""
-        member = record.forwarder, record.incarnation
-        if isinstance(record, IncarnationEnded):
-            self.ended[record.forwarder] = max(record.incarnation, self.ended.get(record.forwarder, 0))
-            for each in [each for each in self.marks if each[0] == member[0] and each[1] <= member[1]]:
-                del self.marks[each]
-            return
-        mark = self.marks.setdefault(member, OperationMark())
-        # How far a purge has come is said again in each record, until it is done.
-        before = [each for each in mark.outcomes if each.number <= mark.mark]
-        mark.mark = record.mark
-        mark.outcomes = [each for each in (*before, *record.outcomes) if each.number > record.heard]
+Record = MarkRecord
+"""of the log, beside what it has of messages"""
 
 
 class SourceLog(ABC):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from amqpd.journal.disk import READ_ROWS_MAX, ReplicaState
 from amqpd.journal.errors import DiskFailure, DiskFull
+from amqpd.journal.operation_marks import Marks
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import SourceHead
@@ -76,6 +77,8 @@ class Step:
     entry: LogEntry
     before: dict[int, PlatterQueue]
     """the source's queues"""
+    marks: Marks
+    """the source's, before"""
 
     @property
     def position(self) -> Position:
@@ -87,6 +90,7 @@ class Staging:
     """What is to take the place of what a source has."""
 
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
     reserved: int = 0
     base: Position | None = None
     entries: list[LogEntry] = field(default_factory=list)
@@ -102,6 +106,8 @@ class Platter:
 
     heads: dict[int, SourceHead] = field(default_factory=lambda: {LOCAL: SourceHead(LOCAL)})
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
+    marks: dict[int, Marks] = field(default_factory=dict)
+    """by source"""
     tails: dict[int, list[Step]] = field(default_factory=dict)
     """source -> its entries that are not committed, in order"""
     votes: dict[int, Vote] = field(default_factory=dict)
@@ -184,7 +190,10 @@ class MemoryDisk:
                 queue.delivered,
                 {seq: queue.counts[seq] for seq in sorted(queue.counts) if seq in left},
             )
-        return Recovered(self.platter.index, queues)
+        marks = {source: deepcopy(marks) for source, marks in self.platter.marks.items() if source in sources}
+        return Recovered(
+            self.platter.index, queues, {source: each for source, each in marks.items() if each != Marks()}
+        )
 
     prompt = True
 
@@ -264,12 +273,13 @@ class MemoryDisk:
         head = self.platter.head(source)
         if not max(after, head.committed) <= base <= head.position:
             raise ValueError(f"no state of source {source} from {after} to {base}")
-        later = [step.before for step in self.platter.tails.get(source, []) if step.position > base]
-        queues = deepcopy(later[0] if later else self.platter.of(source))
+        later = [step for step in self.platter.tails.get(source, []) if step.position > base]
+        queues = deepcopy(later[0].before if later else self.platter.of(source))
         for queue_id, queue in list(queues.items()):
             for row in [row for row in queue.rows.values() if queue.settled_at(row) is not None]:
                 queues[queue_id].delete(row)
-        yield pickle.dumps((queues, head.reserved))
+        marks = later[0].marks if later else self.platter.marks.get(source, Marks())
+        yield pickle.dumps((queues, marks, head.reserved))
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
         found: list[LogEntry] = []
@@ -287,6 +297,7 @@ class MemoryDisk:
         undone = [step for step in tail if step.position > position]
         if undone:
             self._restore(source, undone[0].before)
+            self.platter.marks[source] = undone[0].marks
             self.platter.tails[source] = tail[: -len(undone)]
         self.platter.heads[source] = SourceHead(source, *position, head.reserved, head.replicated, head.committed)
         self.platter.held = [each for each in self.platter.held if each[0] != source or each[1] <= position]
@@ -320,7 +331,7 @@ class MemoryDisk:
         local = self.platter.heads[LOCAL]
         entry = SourceEntry(LOCAL, local.epoch, transaction.index, transaction.rows, transaction.settled)
         entry.retired, entry.delivered = transaction.deletes, transaction.delivered
-        entry.counts, entry.dropped = transaction.counts, transaction.dropped
+        entry.counts, entry.dropped, entry.marks = transaction.counts, transaction.dropped, transaction.marks
         self._apply_entry(entry)
         self._let_go()
 
@@ -338,7 +349,8 @@ class MemoryDisk:
             if (read.source, read.epoch, read.idx) != (entry.source, *entry.position):
                 raise ValueError(f"entry {entry.position} of source {entry.source} has a payload of another one")
             before = deepcopy(self.platter.of(entry.source))
-            self.platter.tails.setdefault(entry.source, []).append(Step(entry, before))
+            marks = deepcopy(self.platter.marks.get(entry.source, Marks()))
+            self.platter.tails.setdefault(entry.source, []).append(Step(entry, before, marks))
             self._apply_entry(read)
         elif isinstance(write, Undone) and write.source in self.platter.staged:
             staged = self.platter.staged[write.source]
@@ -358,7 +370,7 @@ class MemoryDisk:
             raise ValueError(f"nothing is being staged of source {write.source}")
         elif isinstance(write, StatePart):
             staged = self.platter.staged[write.source]
-            queues, reserved = pickle.loads(write.part)
+            queues, staged.marks, reserved = pickle.loads(write.part)
             staged.queues |= queues
             staged.reserved = max(staged.reserved, reserved)
         elif isinstance(write, StateEnd):
@@ -373,6 +385,7 @@ class MemoryDisk:
         platter, reserved = self.platter, max(staged.reserved, self.platter.head(source).reserved)
         platter.queues = {key: queue for key, queue in platter.queues.items() if queue.source != source}
         platter.queues |= staged.queues
+        platter.marks[source] = staged.marks
         platter.heads[source] = SourceHead(source, *staged.base, reserved, replicated=True, committed=staged.base)
         platter.tails[source] = []
         platter.held = [each for each in platter.held if each[0] != source]
@@ -414,6 +427,10 @@ class MemoryDisk:
             queues.setdefault(queue_id, PlatterQueue(entry.source)).delivered = below
         for queue_id in entry.dropped:
             queues.pop(queue_id, None)
+        marks = platter.marks.setdefault(entry.source, Marks())
+        for change in entry.marks:
+            for record in change.records():
+                marks.apply(record)
         platter.heads[entry.source] = head.at(position, entry.reserved)
 
     def _let_go(self) -> None:

@@ -20,6 +20,7 @@ def entry_of(payload: bytes) -> SourceEntry:
     entry.delivered = dict(pairs(found.delivered))
     entry.counts = triples(found.counts)
     entry.dropped = numbers(found.dropped)
+    entry.marks = [*found.marks]
     return entry
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from amqpd.audit.kinds import DEAD_REJECTED
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.operation_marks import MarkChange, Marked, Outcome, OutcomeRange, Refused
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import JournalWriter
@@ -72,6 +74,94 @@ def test_what_is_committed_goes_along_and_forces_nothing():
     buffer.force()
     assert buffer.take().committed == {SOURCE: (5, 2), 2: (1, 1)}
     assert not buffer.deletable
+
+
+def marked(mark: int, *outcomes: Outcome) -> Marked:
+    return Marked("f", 1, mark, 0, outcomes)
+
+
+def test_the_mark_of_operations_is_in_the_entry_that_has_their_effects():
+    """Several of one transaction are one change, and a reason for a commit."""
+    buffer = JournalBuffer()
+    backlog = leader(buffer)
+    buffer.take()
+    buffer.note_mark(SOURCE, marked(3, Refused(2, 0, 1)))
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, False)
+    backlog.publish(run(), True, 0)
+    buffer.note_mark(SOURCE, marked(4, Refused(4, 0, 1)))
+    buffer.hold()
+    assert not buffer.pending
+    buffer.release()
+    transaction = buffer.take()
+    [made] = transaction.entries
+    outcomes = OutcomeRange(0, 2, 2, 0, 1), OutcomeRange(0, 4, 4, 0, 1)
+    assert made.marks == [MarkChange("f", incarnation=1, mark=4, ranges=outcomes)]
+    assert (len(made.rows), transaction.marks, transaction.rows) == (1, [], [])
+    assert not buffer.pending
+    assert not buffer.take().entries
+
+
+def test_a_mark_of_the_local_source_is_of_the_transaction_itself():
+    buffer = JournalBuffer()
+    buffer.note_mark(0, marked(3))
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, True)
+    transaction = buffer.take()
+    assert transaction.marks == [MarkChange("f", incarnation=1, mark=3)]
+    assert (transaction.is_one_row, buffer.pending) == (False, False)
+    backlog = Backlog(10, buffer, True)
+    backlog.publish(run(), True, 0)
+    buffer.note_mark(0, marked(4))
+    assert not buffer.take().is_one_row
+
+
+def test_of_a_source_that_has_its_leader_elsewhere_no_mark_is_written():
+    buffer = JournalBuffer()
+    with pytest.raises(ValueError, match="source 1 has its leader elsewhere"):
+        buffer.note_mark(SOURCE, marked(3))
+    leader(buffer)
+    buffer.take()
+    buffer.note_mark(SOURCE, marked(3))
+    buffer.leave(SOURCE)
+    assert not buffer.pending
+    assert not buffer.take().entries
+
+
+def test_a_message_that_is_settled_before_it_is_written_leaves_its_mark():
+    """Else the edge would hear nothing, and send it again."""
+    buffer = JournalBuffer()
+    backlog = leader(buffer)
+    buffer.take()
+    backlog.publish(run(), True, 0)
+    buffer.note_mark(SOURCE, marked(1))
+    backlog.take(1)
+    backlog.settle(0, 0)
+    assert buffer.drop_settled() == [20]
+    assert buffer.pending
+    [made] = buffer.take().entries
+    assert (made.rows, [each.mark for each in made.marks]) == ([], [1])
+
+
+def test_a_mark_does_not_wait_for_what_its_operations_sent_on_to_another_source():
+    """The message is settled later, or comes again: docs/decisions/operation-marks.md."""
+    buffer = JournalBuffer()
+    backlog = leader(buffer)
+    other = JournalLane(buffer.force, buffer.index, buffer.stored_index)
+    buffer.lead(2, EPOCH, Numbers(0, NUMBERS_STEP), other)
+    buffer.assign(30, 2)
+    target = Backlog(30, buffer, True)
+    backlog.publish(run(), True, 0)
+    buffer.take()
+    backlog.take(1)
+    backlog.settle(0, 0, DEAD_REJECTED)
+    target.publish(run(), True, 0)
+    buffer.note_mark(SOURCE, marked(1))
+    entries = {each.source: each for each in buffer.take().entries}
+    assert [each.mark for each in entries[SOURCE].marks] == [1]
+    assert (entries[SOURCE].settled, len(entries[2].rows)) == ([], 1)
+    other.reported = buffer.index - 1
+    buffer.force()
+    [later] = buffer.take().entries
+    assert (later.source, later.settled, later.marks) == (SOURCE, [SeqRange(20, 0, 0)], [])
 
 
 def test_of_a_source_that_is_left_nothing_is_written():

@@ -20,12 +20,22 @@ from zlib import crc32
 
 import pytest
 
+from amqpd.journal.operation_marks import (
+    FORWARDERS_MAX,
+    OUTCOME_RANGES_MAX,
+    OUTCOMES_MAX,
+    MarkChange,
+    OutcomeRange,
+    Purged,
+    Refused,
+)
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums, entry_checks
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.mark_bytes import pack_changes
+from amqpd.journal.sqlite.mark_rows import MarkRow
 from amqpd.journal.sqlite.payload import BadPayload, decode, encode
-from amqpd.journal.sqlite.state import SourceState, StateRow
-from amqpd.journal.sqlite.state import _head as STATE_HEAD
+from amqpd.journal.sqlite.state import SourceState, StateRow, _head, _sizes
 from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.journal.sqlite.statements import NUMBER_BYTES
 from amqpd.journal.transaction import JournalTransaction
@@ -35,6 +45,7 @@ from tests.harness.slow import slow
 from tests.journal.disks import RESERVE_BYTES, row
 
 BAD, GOOD = 5, 6
+STATE_HEAD_BYTES = _head.size + _sizes[1].size
 EPOCH = 1
 QUEUE = {BAD: 45, GOOD: 46}
 FEW = (-1, 2**63 - 1)
@@ -64,7 +75,14 @@ def appended(source: int, data: bytes, idx: int = 2, before: tuple[int, int] = S
     return Appended(new_entry(source, (EPOCH, idx), before, data))
 
 
-def state(queue_id: int = QUEUE[BAD], last: int = 3, timed: bytes = b"", *, twice: bool = False) -> bytes:
+def state(
+    queue_id: int = QUEUE[BAD],
+    last: int = 3,
+    timed: bytes = b"",
+    *,
+    twice: bool = False,
+    operations: dict[str, MarkRow] | None = None,
+) -> bytes:
     source, body = BAD, b"a body"
     head = checksums.of_head(queue_id, 1, last, 1, len(body), source, 1, 2, 4, 5, len(timed))
     crc = head << checksums.HEAD_SHIFT | crc32(body)
@@ -78,6 +96,7 @@ def state(queue_id: int = QUEUE[BAD], last: int = 3, timed: bytes = b"", *, twic
         known=[(queue_id, 4)],
         rows=[(StateRow(queue_id, 1, last, len(body), 1, 4, 5, len(timed), 1, 2, crc, timed_crc), body, timed)]
         * (1 + twice),
+        operations=operations or {},
     ).encode()
 
 
@@ -191,10 +210,72 @@ def lies_of_states(odd: Sequence[int]) -> Iterator[tuple[str, bytes]]:
     whole = state()
     for at in range(8, 56, 8):
         yield from _other(whole, f"head at {at}", at, "<q", odd)
-    for at in range(56, STATE_HEAD.size, 4):
+    for at in range(56, STATE_HEAD_BYTES, 4):
         yield from _other(whole, f"size at {at}", at, "<I", odd)
-    for at in range(STATE_HEAD.size, len(whole) - len(b"a body"), 8):
+    for at in range(STATE_HEAD_BYTES, len(whole) - len(b"a body"), 8):
         yield from _other(whole, f"number at {at}", at, "<q", odd)
+
+
+NAME = "edge"
+CHANGE = MarkChange(
+    NAME,
+    gone=True,
+    ended=1,
+    incarnation=2,
+    mark=9,
+    heard=1,
+    ranges=(OutcomeRange(0, 3, 5, 0, 1), OutcomeRange(1, 6, 6, 7, 0)),
+)
+
+
+def lies_of_marks(odd: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+    """Of what an entry says of operations."""
+    whole = said(BAD, marks=[CHANGE])
+    begin = whole.index(pack_changes([CHANGE]))
+    yield from _other(whole, "bytes of the name", begin + 2, "<H", odd)
+    yield from _other(whole, "number of ranges", begin + 4, "<I", odd)
+    ranges = begin + 40 + len(NAME)
+    for at in (*range(begin + 8, begin + 40, 8), *range(ranges, ranges + 80, 8)):
+        yield from _other(whole, f"number at {at - begin}", at, "<q", odd)
+
+
+def lies_of_marks_that_fit(_: Sequence[int] = ()) -> Iterator[tuple[str, bytes]]:
+    wide = OutcomeRange(0, 1, OUTCOMES_MAX + 1, 0, 1)
+    narrow = tuple([OutcomeRange(0, at, at, 0, 1) for at in range(1, 6 * OUTCOME_RANGES_MAX, 2)])
+    for name, change in {
+        "more outcomes than a leader has in memory": CHANGE._replace(mark=wide.last, ranges=(wide,)),
+        "more ranges than are read": CHANGE._replace(mark=narrow[-1].last, ranges=narrow),
+        "outcomes above the mark": CHANGE._replace(mark=4),
+        "outcomes of no incarnation": CHANGE._replace(incarnation=0),
+        "no forwarder": CHANGE._replace(forwarder=""),
+        "a long name": CHANGE._replace(forwarder="x" * 256),
+        "a kind of outcome that nobody knows": CHANGE._replace(ranges=(OutcomeRange(2, 3, 5, 0, 1),)),
+        "the same operation twice": CHANGE._replace(ranges=CHANGE.ranges * 2),
+    }.items():
+        yield name, said(BAD, marks=[change])
+    yield "a forwarder twice", said(BAD, marks=[CHANGE, CHANGE])
+    many = [CHANGE._replace(forwarder=str(at), ranges=()) for at in range(FORWARDERS_MAX + 1)]
+    yield "too many forwarders", said(BAD, marks=many)
+
+
+def lies_of_operations(odd: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+    """Of what a state says of them."""
+    given = SourceState(BAD, START, (1, 4), 9)
+    given.operations = {NAME: MarkRow().after(CHANGE, (1, 3))}
+    whole = given.encode()
+    begin = _head.size + _sizes[2].size
+    yield from _other(whole, "bytes of the name", begin, "<H", odd)
+    yield from _other(whole, "bytes of outcomes", begin + 2, "<I", odd)
+    for at in range(begin + 6, begin + 54, 8):
+        yield from _other(whole, f"number at {at - begin}", at, "<q", odd)
+    for at in range(begin + 54 + len(NAME), len(whole), 8):
+        yield from _other(whole, f"outcome at {at - begin}", at, "<q", odd)
+    for name, wrong in {
+        "of a transaction that is not there": given.operations[NAME]._replace(position=(1, 5)),
+        "of an incarnation below zero": given.operations[NAME]._replace(incarnation=-1),
+    }.items():
+        given.operations = {NAME: wrong}
+        yield name, given.encode()
 
 
 def _other(whole: bytes, name: str, at: int, form: str, odd: Sequence[int]) -> Iterator[tuple[str, bytes]]:
@@ -258,14 +339,46 @@ def judge(directory: Path, writes: list[Write], expected: object) -> object:
 
 
 @pytest.mark.parametrize(("odd", "step"), [(FEW, 13), slow(MANY, 1)], ids=["some", "all"])
-@pytest.mark.parametrize("lies", [lies_of_entries, lies_of_states])
+@pytest.mark.parametrize("lies", [lies_of_entries, lies_of_marks, lies_of_states, lies_of_operations])
 def test_one_source_leaves_and_nothing_else_does(lies: Lies, odd: Sequence[int], step: int, tmp_path: Path) -> None:
     """`step`: each database is opened twice, which takes a tenth of a second."""
-    judge_all(islice(lies(odd), 0, None, step), staged if lies is lies_of_states else written, tmp_path)
+    judge_all(
+        islice(lies(odd), 0, None, step),
+        staged if lies in (lies_of_states, lies_of_operations) else written,
+        tmp_path,
+    )
 
 
 def test_what_no_leader_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
     judge_all(lies_that_fit(), written, tmp_path)
+
+
+def test_of_operations_no_more_is_taken_than_there_may_be(tmp_path: Path) -> None:
+    disk = Refusing(tmp_path)
+    for name, data in lies_of_marks_that_fit():
+        assert not disk.takes(written(data)), name
+    disk.close()
+
+
+def test_what_is_said_of_operations_one_after_the_other_has_a_bound_too(tmp_path: Path) -> None:
+    """Of outcomes that are never heard, and of forwarders."""
+    disk = SqliteDisk(tmp_path, reserve_bytes=RESERVE_BYTES)
+    disk.recover()
+    idx, before, number = 2, START, 0
+    while True:
+        ranges = tuple([OutcomeRange(0, number + at, number + at, 0, 1) for at in range(1, OUTCOME_RANGES_MAX, 2)])
+        number += OUTCOME_RANGES_MAX
+        entry = SourceEntry(BAD, EPOCH, idx, marks=[CHANGE._replace(gone=False, heard=0, mark=number, ranges=ranges)])
+        if commit(disk, [appended(BAD, encode(entry), idx, before)], {}).unusable:
+            break
+        idx, before = idx + 1, (EPOCH, idx)
+    assert idx == 2 + 4
+    first = [CHANGE._replace(forwarder=str(at), ranges=()) for at in range(FORWARDERS_MAX - 1)]
+    entry = SourceEntry(BAD, EPOCH, idx, marks=first)
+    assert not commit(disk, [appended(BAD, encode(entry), idx, before)], {}).unusable
+    entry = SourceEntry(BAD, EPOCH, idx + 1, marks=[CHANGE._replace(forwarder="one more")])
+    assert set(commit(disk, [appended(BAD, encode(entry), idx + 1, (EPOCH, idx))], {}).unusable) == {BAD}
+    disk.close()
 
 
 def test_a_state_that_no_leader_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
@@ -276,7 +389,7 @@ def judge_all(lies: Iterable[tuple[str, bytes]], writes: Callable[[bytes], list[
     """Those that are refused on one disk, which has one start: nothing is left of them. Each that is taken on one of
     its own."""
     expected = judge(made(tmp_path, "honest"), [], None)
-    refused, count = Refused(made(tmp_path, "refused")), 0
+    refused, count = Refusing(made(tmp_path, "refused")), 0
     for name, data in lies:
         count += 1
         try:
@@ -284,7 +397,7 @@ def judge_all(lies: Iterable[tuple[str, bytes]], writes: Callable[[bytes], list[
                 continue
             judge(made(tmp_path, str(count)), writes(data), expected)
             refused.close()
-            refused = Refused(made(tmp_path, f"refused {count}"))
+            refused = Refusing(made(tmp_path, f"refused {count}"))
         except BaseException as error:
             error.add_note(name)
             raise
@@ -292,7 +405,7 @@ def judge_all(lies: Iterable[tuple[str, bytes]], writes: Callable[[bytes], list[
     assert count > 1
 
 
-class Refused:
+class Refusing:
     """A disk that has nothing of the bad source."""
 
     def __init__(self, directory: Path) -> None:
@@ -428,9 +541,15 @@ def is_taken(data: bytes) -> bool:
 
 def test_what_is_honest_is_taken(tmp_path: Path) -> None:
     """Else nothing above would say anything."""
-    for name, writes in (("entry", [appended(BAD, said(BAD))]), ("state", staged(state()))):
+    for name, writes in (
+        ("entry", [appended(BAD, said(BAD, marks=[CHANGE]))]),
+        ("state", staged(state(operations={NAME: MarkRow().after(CHANGE, (1, 3))}))),
+    ):
         disk = SqliteDisk(made(tmp_path, name))
         disk.recover()
         assert not commit(disk, list(writes), {}).unusable
+        marks = disk.recovered_of([BAD]).marks_of(BAD)
+        assert marks.ended == {NAME: 1}
+        assert marks.marks[NAME, 2].outcomes == [Refused(3, 0, 1), Refused(4, 0, 1), Refused(5, 0, 1), Purged(6, 7)]
         assert disk.recovered_of([BAD]).queues.keys() == {QUEUE[BAD]}
         disk.close()

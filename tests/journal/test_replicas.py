@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from amqpd.journal.errors import DiskFull
+from amqpd.journal.operation_marks import MarkChange, Outcome, Purged, Refused, ranges_of
 from amqpd.journal.records import RecoveredQueue, SeqRange, SourceEntry
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import state as state_module
@@ -38,7 +39,10 @@ from tests.journal.payloads import entry_of
 from tests.journal.test_sources_properties import SourceModel, small
 
 SOURCE = 1
-TABLES = ("batch", "deadline", "settled", "returned", "queue", "discard", "former", "tail")
+TABLES = (
+    *("batch", "deadline", "settled", "returned", "queue", "discard", "former", "tail"),
+    *("operation_mark", "former_operation_mark"),
+)
 
 
 OWN = {"queue": ("next_seq", "crc")}
@@ -59,14 +63,18 @@ def tables(disk: SqliteDisk) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def seen(disk: DrivenDisk) -> dict[int, tuple[object, ...]]:
-    """Queues, as far as they do not depend on what has left this disk already."""
-    queues: dict[int, RecoveredQueue] = disk.recovered_of({SOURCE}).queues
-    return {
+def seen(disk: DrivenDisk) -> dict[object, object]:
+    """Queues, as far as they do not depend on what has left this disk already; and operations of edges."""
+    recovered = disk.recovered_of({SOURCE})
+    queues: dict[int, RecoveredQueue] = recovered.queues
+    found: dict[object, object] = {
         queue_id: (queue.rows, queue.delivered, queue.counts)
         for queue_id, queue in queues.items()
         if queue.rows or queue.delivered
     }
+    if SOURCE in recovered.marks:
+        found["marks"] = recovered.marks[SOURCE]
+    return found
 
 
 class Side:
@@ -264,6 +272,7 @@ def drive(tmp_path: Path) -> SqliteDrive:
     return SqliteDrive(tmp_path / "data")
 
 
+OUTCOMES: list[Outcome] = [Refused(5, 0, 1), Refused(6, 0, 1), Purged(8, 70)]
 LARGE = SourceEntry(
     SOURCE,
     3,
@@ -280,6 +289,10 @@ LARGE = SourceEntry(
     [(20, 3, 1), (21, 5, 2)],
     [22, 23],
     800,
+    [
+        MarkChange("f", gone=True, ended=2, incarnation=3, mark=9, heard=4, ranges=tuple(ranges_of(OUTCOMES))),
+        MarkChange("another", ended=7),
+    ],
 )
 
 

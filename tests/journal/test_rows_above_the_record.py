@@ -30,7 +30,7 @@ from tests.journal.disks import SqliteDrive, idle, row, store, undo
 RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"
 LOST = "is not all there"
 AS_0004 = (
-    *(f"DROP TABLE {table}" for table in ("tail", "seal", "staged")),
+    *(f"DROP TABLE {table}" for table in ("tail", "seal", "staged", "operation_mark", "former_operation_mark")),
     "UPDATE alembic_version SET version_num = '0004'",
 )
 

@@ -15,6 +15,16 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from amqpd.journal.operation_marks import (
+    ForwarderGone,
+    GatheringMarks,
+    IncarnationEnded,
+    Marked,
+    MarkRecord,
+    Marks,
+    Purged,
+    Refused,
+)
 from amqpd.journal.records import Recovered, Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite import discards, statement_parameters
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -86,6 +96,26 @@ class SourceModel:
         """Of the last entry."""
         return max([self.committed, *((each.epoch, each.idx) for each in self.entries[-1:])])
 
+    def marks(self, upto: Position) -> Marks:
+        """After the entries up to this position."""
+        marks = Marks()
+        for entry in self.entries:
+            if (entry.epoch, entry.idx) > upto:
+                break
+            for change in entry.marks:
+                for record in change.records():
+                    marks.apply(record)
+        return marks
+
+    def draw_marks(self, data: st.DataObject, entry: SourceEntry) -> None:
+        """Some records of edges' operations, one after the other."""
+        marks, gathering = self.marks(self.head), GatheringMarks()
+        for _ in range(data.draw(st.integers(0, 3), label="marks")):
+            record = draw_record(data, marks)
+            gathering.note(record)
+            marks.apply(record)
+        entry.marks = gathering.changes()
+
     def draw(self, data: st.DataObject) -> SourceEntry:
         entry = SourceEntry(self.source, self.epoch, self.idx + data.draw(st.integers(1, 3), label="gap"))
         for queue_id, queue in self.state(self.head).items():
@@ -117,6 +147,7 @@ class SourceModel:
                         entry.settled.append(SeqRange(queue_id, first, first))
         if self.source and data.draw(st.integers(0, 3), label="reserve") == 0:
             entry.reserved = max(self.reserved, *self.next_seq.values(), 0) + 5
+        self.draw_marks(data, entry)
         return entry
 
     def written(self, disk: DrivenDisk, entry: SourceEntry) -> Appended:
@@ -131,6 +162,29 @@ class SourceModel:
         self.entries = [each for each in self.entries if (each.epoch, each.idx) <= position]
         # What comes now is of another epoch, whose leader's journal may be younger.
         self.epoch, self.idx = self.epoch + 1, 0
+
+
+def draw_record(data: st.DataObject, marks: Marks) -> MarkRecord:
+    """One that may come, or come late, where this is."""
+    forwarder = data.draw(st.sampled_from(["f", "forwarder two"]))
+    living = max([number for name, number in marks.marks if name == forwarder], default=marks.ended.get(forwarder, 0))
+    incarnation = max(1, living + data.draw(st.sampled_from([0, 0, 0, 1, -1])))
+    what = data.draw(st.sampled_from(["mark", "mark", "mark", "end", "gone"]))
+    if what == "gone" and data.draw(st.booleans()):
+        return ForwarderGone(forwarder)
+    if what == "end":
+        return IncarnationEnded(forwarder, incarnation)
+    before = marks.marks.get((forwarder, incarnation))
+    mark = before.mark if before is not None else 0
+    last = mark + data.draw(st.integers(0, 5))
+    outcomes = [
+        Purged(number, 7) if number % 4 == 3 else Refused(number, 0, 1 + number % 2)
+        for number in range(mark + 1, last + 1)
+        if number % 3
+    ]
+    if data.draw(st.booleans(), label="purging"):
+        outcomes.append(Purged(last + 1, data.draw(st.integers(1, 3))))
+    return Marked(forwarder, incarnation, last, data.draw(st.integers(0, mark)), tuple(outcomes))
 
 
 class Incarnation:
@@ -152,6 +206,7 @@ class Incarnation:
         transaction = JournalTransaction(
             local.idx, local.rows, local.settled, self.retired, local.delivered, local.counts
         )
+        transaction.marks = local.marks
         transaction.dropped = local.dropped
         transaction.writes = [self.models[each.source].written(self.disk, each) for each in entries]
         self.disk.commit(transaction)
@@ -184,6 +239,7 @@ class Incarnation:
         self.disk = self.drive.open()
         self.retired = []
         local = self.disk.recover()
+        assert local.marks_of(0) == self.models[0].marks(self.models[0].head)
         assert not set(local.queues) & {*SOURCES[1], *SOURCES[2]}
         return self.found()
 
@@ -192,6 +248,9 @@ class Incarnation:
         together = self.disk.recovered_of(SOURCES)
         alone = [self.disk.recovered_of({source}).queues for source in SOURCES]
         assert together.queues == alone[0] | alone[1] | alone[2]
+        for source, model in self.models.items():
+            assert together.marks_of(source) == self.disk.recovered_of({source}).marks_of(source)
+            assert together.marks_of(source) == model.marks(model.head), source
         for state in self.disk.replicas():
             model = self.models[state.source]
             assert (state.base, state.reserved) == (model.committed, model.reserved)
@@ -252,7 +311,7 @@ class Incarnation:
             (queue_id, first) for queue_id, (rows, _, _) in self.expected().items() for first, _, _ in rows
         }
         if isinstance(self.disk, SqliteDisk):
-            for table in ("former", "discard", "tail"):
+            for table in ("former", "former_operation_mark", "discard", "tail"):
                 assert self.disk._writer.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from amqpd.journal.operation_marks import Refused
 from amqpd.queues.port import Receipt
 from amqpd.remote.edge import Edge, EdgeState
-from amqpd.remote.messages import Attach, Attached, Decided, Operations, Publish, Refused, Unknown
+from amqpd.remote.messages import Attach, Attached, Decided, Operations, Publish, Unknown
 from tests.remote.simulation.queue import make_run
 
 

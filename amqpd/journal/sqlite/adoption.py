@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.discards import Discards
+from amqpd.journal.sqlite.mark_rows import MarkRows
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reserve import Reserve
 from amqpd.journal.sqlite.sources import SourceProgress
@@ -29,6 +30,7 @@ class AdoptionSource:
     timed: set[int]
     counted: set[int]
     marks: QueueMarks
+    operations: MarkRows
 
 
 class Adopts:
@@ -40,6 +42,7 @@ class Adopts:
     _timed: set[int]
     _counted: set[int]
     _marks: QueueMarks
+    _operations: MarkRows
     _recovered: bool
     _reserve: Reserve
     _failure: str | None
@@ -60,12 +63,13 @@ class Adopts:
         )
         sources.staged, sources.stale = dict(before.staged), dict(before.stale)
         discards = self._discards.copied(sources.is_committed)
-        return AdoptionSource(sources, discards, set(self._timed), set(self._counted), self._marks.copied())
+        known = set(self._timed), set(self._counted), self._marks.copied(), self._operations.copied()
+        return AdoptionSource(sources, discards, *known)
 
     def adopt(self, donor: AdoptionSource) -> None:
         """In place of `recover`: the tables are those that the other disk had then. Raises DiskFailure."""
         self._sources, self._discards, self._marks = donor.sources, donor.discards, donor.marks
-        self._timed, self._counted = donor.timed, donor.counted
+        self._timed, self._counted, self._operations = donor.timed, donor.counted, donor.operations
         self._recovered = True
         self._reserve.restore()
         self._make_mark()

@@ -2,9 +2,9 @@
 
 What comes in: an entry, in a transaction that is open. What goes out: its rows, what it settled, its record in
 `tail`, and what it writes over; the `Draft` of what is known in memory.
-Rules: 1. One statement, whatever it has; what is rare is taken apart: counts, delivered marks, drops. 2. Of a record
-that it replaces or removes the former version is kept until it is committed. 3. Of what is staged the rows are put at
-once, and the rest later.
+Rules: 1. One statement, whatever it has; what is rare is taken apart: counts, delivered marks, drops, operations. 2.
+Of a record that it replaces or removes the former version is kept until it is committed. 3. Of what is staged the
+rows are put at once, and the rest later.
 Not here: whether it follows what is there (`entries.py`, `staging.py`).
 """
 
@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from amqpd.journal.sqlite import checksums, entry_statements, queries
+from amqpd.journal.sqlite import mark_rows as operation_rows
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.payload import BadPayload, Payload, decode, numbers, pairs, triples
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
@@ -54,18 +55,20 @@ def record_of(entry: LogEntry, payload: Payload, draft: Draft) -> TailRecord:
     )
 
 
-def put(connection: sqlite3.Connection, record: TailRecord, payload: Payload, draft: Draft) -> None:
-    """All of it."""
+def put(
+    connection: sqlite3.Connection, record: TailRecord, payload: Payload, draft: Draft, *, trusted: bool = False
+) -> None:
+    """All of it. `trusted`: this node has made it. Raises BadMarks, sqlite3.Error."""
     put_rows(connection, record, payload, draft, only_rows=False)
-    _put_rest(connection, record, payload, draft)
+    _put_rest(connection, record, payload, draft, trusted=trusted)
 
 
 def put_later(connection: sqlite3.Connection, record: TailRecord, draft: Draft) -> None:
-    """Of what was staged: all that is not rows."""
+    """Of what was staged: all that is not rows. Raises BadMarks, sqlite3.Error."""
     payload = decode(record.control, only_control=True)
     given = entry_statements.PARAMETERS | {"inserted": 0}
     connection.execute(entry_statements.APPEND, given | _said(record, payload))
-    _put_rest(connection, record, payload, draft)
+    _put_rest(connection, record, payload, draft, trusted=False)
 
 
 def put_rows(
@@ -106,7 +109,9 @@ def _said(record: TailRecord, payload: Payload) -> dict[str, object]:
     return said | more | {"settled": payload.settled, "tail_crc": crc}
 
 
-def _put_rest(connection: sqlite3.Connection, record: TailRecord, payload: Payload, draft: Draft) -> None:
+def _put_rest(
+    connection: sqlite3.Connection, record: TailRecord, payload: Payload, draft: Draft, *, trusted: bool
+) -> None:
     source, position = record.source, record.position
     head = draft.head(source)
     draft.heads[source] = head.at(position, max(payload.reserved, head.reserved))
@@ -114,6 +119,20 @@ def _put_rest(connection: sqlite3.Connection, record: TailRecord, payload: Paylo
         draft.held.append(HeldRanges(source, position, payload.retired))
     if payload.counts or payload.delivered or payload.dropped:
         _put_rare(connection, _of(record), payload, draft)
+    if payload.marks:
+        _put_operations(connection, record, payload, draft, trusted=trusted)
+
+
+def _put_operations(
+    connection: sqlite3.Connection, record: TailRecord, payload: Payload, draft: Draft, *, trusted: bool
+) -> None:
+    """How far operations are whose effects the entry has. Raises BadMarks."""
+    source, position = record.source, record.position
+    before = draft.operations(source)
+    rows = operation_rows.changed(before, source, payload.marks, position, trusted=trusted)
+    operation_rows.keep_former(connection, source, position, before, [forwarder for _, forwarder in rows])
+    operation_rows.put_rows(connection, rows)
+    draft.operation_rows |= rows
 
 
 def _put_rare(connection: sqlite3.Connection, of: tuple[int, int, int], payload: Payload, draft: Draft) -> None:

@@ -18,13 +18,14 @@ _two = Struct("<qq")
 _three = Struct("<qqq")
 _four = Struct("<qqqq")
 _five = Struct("<qqqqq")
+_six = Struct("<qqqqqq")
 _seven = Struct("<qqqqqqq")
 _eight = Struct("<qqqqqqqq")
 _head = Struct("<qqqqqqqqq")
 
-SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _VOTE, _STAGED = (
-    crc32(b"amqpd journal %d" % at) for at in range(11)
-)
+_kinds = [crc32(b"amqpd journal %d" % at) for at in range(13)]
+SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _VOTE, _STAGED = _kinds[:11]
+_OPERATIONS, _FORMER_OPERATIONS = _kinds[11:]
 
 NOT_AS_WRITTEN = (struct_error, TypeError, UnicodeDecodeError, OverflowError)
 """What is raised for a record whose fields are of other types than were written, as a damaged page may say."""
@@ -100,6 +101,29 @@ def of_former(
     was_idx: int,
 ) -> int:
     return crc32(_head.pack(source, epoch, idx, kind, queue_id, one, two, was_epoch, was_idx), _FORMER)
+
+
+def of_operation_mark(
+    source: int, forwarder: str, ended: int, incarnation: int, mark: int, epoch: int, idx: int, outcomes: bytes
+) -> int:
+    packed = _six.pack(source, ended, incarnation, mark, epoch, idx)
+    return crc32(outcomes, crc32(f"{forwarder}".encode(), crc32(packed, _OPERATIONS)))
+
+
+def of_former_operation_mark(
+    source: int,
+    epoch: int,
+    idx: int,
+    forwarder: str,
+    ended: int,
+    incarnation: int,
+    mark: int,
+    was_epoch: int,
+    was_idx: int,
+    outcomes: bytes,
+) -> int:
+    packed = _eight.pack(source, epoch, idx, ended, incarnation, mark, was_epoch, was_idx)
+    return crc32(outcomes, crc32(f"{forwarder}".encode(), crc32(packed, _FORMER_OPERATIONS)))
 
 
 def of_tail(

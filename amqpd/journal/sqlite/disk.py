@@ -26,6 +26,7 @@ from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.entries import InMemoryState, work_of_dead, write_sources
+from amqpd.journal.sqlite.mark_rows import MarkRows
 from amqpd.journal.sqlite.one_row import PAGES, write_row
 from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import encode
@@ -85,7 +86,7 @@ class SqliteDisk(Adopts):
         self._timed: set[int] = set()
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
         self._counted: set[int] = set()  # the same for counts of returned messages
-        self._marks, self._recovered = QueueMarks({}), False
+        self._marks, self._operations, self._recovered = QueueMarks({}), MarkRows({}), False
         self.checkpoints = Checkpoints(
             self._writer, self.path, self._rows.turn, keep_free_bytes, lambda: self._sources.log_begins()
         )
@@ -156,7 +157,7 @@ class SqliteDisk(Adopts):
                 raise self._failed(error) from error
             self.checkpoints.wrote_row(transaction.rows[0].queue_id, PAGES, nbytes)
         else:
-            work, now = plain_work(transaction, local, self._discards, self._marks)
+            work, now = plain_work(transaction, local, self._discards, self._marks, self._operations)
             piece = self._piece(work) if self._discards.pending else Piece()
             piece.deletes = now
             self._timed.update([row.queue_id for row in transaction.rows if row.deadlines])
@@ -197,6 +198,7 @@ class SqliteDisk(Adopts):
         self._sources.stale = found.staged
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
+        self._operations = MarkRows(found.operations, found.formerly)
 
     def _begin_epoch(self, epoch: int, rows: int) -> None:
         """Each incarnation of a process is a new epoch of the local source, from its first transaction on. `rows`: of
@@ -240,7 +242,8 @@ class SqliteDisk(Adopts):
     def _write_of_sources(self, transaction: JournalTransaction | None, outcome: JointOutcome | None) -> bool:
         """Raises UnusableWrites; then nothing was written. Nor was it if False: other disks leave out more."""
         self._refuse_after_failure()
-        known = InMemoryState(self._sources, self._discards, self._marks, self.names["identity"])
+        identity = self.names["identity"]
+        known = InMemoryState(self._sources, self._discards, self._marks, self._operations, identity)
         given = transaction or JournalTransaction(self._sources.local.idx)
         try:
             with self._failing():
@@ -350,6 +353,7 @@ class SqliteDisk(Adopts):
         if noted:
             self._has_names(noted)
         self._marks.put(work.marks, work.dropped)
+        self._operations.put(work.operations)
         if piece.discarded:
             self._discards.done(piece)
         if work.begun:

@@ -1,7 +1,7 @@
 """What a transaction that is under way changes of what is known in memory of sources and queues.
 
-What comes in: what is on the disk (`SourceProgress`, `Discards`, `QueueMarks`), then each write as it is carried out.
-What goes out: how it is for the next write; the change itself, once all is on the disk.
+What comes in: what is on the disk (`SourceProgress`, `Discards`, `QueueMarks`, `MarkRows`), then each write as it is
+carried out. What goes out: how it is for the next write; the change itself, once all is on the disk.
 Rules: 1. Nothing in memory changes before `apply`: a transaction that found the disk full is begun again from the
 same state. 2. What one write changed the next one sees. 3. What leaves the disk is committed.
 Not here: SQL (`entries.py`, `undoing.py`).
@@ -10,6 +10,7 @@ Not here: SQL (`entries.py`, `undoing.py`).
 from __future__ import annotations
 
 from amqpd.journal.sqlite.discards import Discard, Discards
+from amqpd.journal.sqlite.mark_rows import MarkRow, MarkRows, Place
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import HeldRanges, SourceHead, SourceProgress, StagedState
@@ -20,7 +21,12 @@ class Draft:
     """The changes of one transaction to what is known in memory of sources and queues, applied when it is on the
     disk."""
 
-    def __init__(self, sources: SourceProgress, discards: Discards, marks: QueueMarks, next_row: int) -> None:
+    def __init__(
+        self, sources: SourceProgress, discards: Discards, marks: QueueMarks, operations: MarkRows, next_row: int
+    ) -> None:
+        self._operations = operations
+        self.operation_rows: dict[Place, MarkRow | None] = {}
+        """of edges, that change; None: there is none any more"""
         self._sources = sources
         self._discards = discards
         self._marks = marks
@@ -48,6 +54,20 @@ class Draft:
 
     def mark(self, queue_id: int) -> Mark | None:
         return self.marks[queue_id] if queue_id in self.marks else self._marks.of(queue_id)
+
+    def operations(self, source: int) -> dict[str, MarkRow]:
+        """By forwarder: what there is of the operations of its clients."""
+        found = dict(self._operations.of(source))
+        for (of, forwarder), row in self.operation_rows.items():
+            if of == source:
+                found.pop(forwarder, None)
+                if row is not None:
+                    found[forwarder] = row
+        return found
+
+    def has_operations(self, source: int) -> bool:
+        """Former versions of what is said of them may be on the disk."""
+        return self._operations.has(source) or any(of == source for of, _ in self.operation_rows)
 
     def staged(self, source: int) -> StagedState | None:
         """What is staged of it."""
@@ -143,6 +163,7 @@ class Draft:
             {queue_id: mark for queue_id, mark in self.marks.items() if mark is not None},
             [queue_id for queue_id, mark in self.marks.items() if mark is None],
         )
+        self._operations.put(self.operation_rows)
         for source, staged in self._staged.items():
             self._sources.staged.pop(source, None)
             if staged is not None:

@@ -21,6 +21,7 @@ from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_state
 from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
+from amqpd.journal.sqlite.mark_rows import MarkRows
 from amqpd.journal.sqlite.queue_marks import NONE, Mark, QueueMarks
 from amqpd.journal.sqlite.recovery import JournalContents
 from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
@@ -44,11 +45,12 @@ from amqpd.replication.replica import (
 
 
 class InMemoryState(NamedTuple):
-    """The state of a journal that is kept in memory: sources, discards, marks of queues."""
+    """The state of a journal that is kept in memory: sources, discards, marks of queues, operations of edges."""
 
     sources: SourceProgress
     discards: Discards
     marks: QueueMarks
+    operations: MarkRows
     identity: str
 
 
@@ -63,13 +65,14 @@ def write_sources(
     connection.execute("BEGIN IMMEDIATE")
     (last_row,) = connection.execute(entry_statements.LAST_ROW).fetchone()
     staged_rows = [staged.first_row for staged in known.sources.staged.values()]
-    draft = Draft(known.sources, known.discards, known.marks, max(last_row + 1, *staged_rows, 1))
+    next_row = max(last_row + 1, *staged_rows, 1)
+    draft = Draft(known.sources, known.discards, known.marks, known.operations, next_row)
     for source, first_row in known.sources.stale.items():
         staging.drop_rows(connection, source, first_row)
     _carry_out(connection, transaction, draft)
     for source, position in transaction.committed.items():
         draft.commit(source, position)
-    work, now = plain_work(transaction, known.sources.local, known.discards, known.marks)
+    work, now = plain_work(transaction, known.sources.local, known.discards, known.marks, known.operations)
     piece = Piece()
     if release_rows:
         _release(connection, draft, work, piece)
@@ -154,7 +157,7 @@ def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft, *, tr
         draft.ends.forget(source)
     elif absent := entry_checks.check(connection, payload, draft.ends):
         payload = entry_checks.without(payload, absent)
-    appending.put(connection, appending.record_of(entry, payload, draft), payload, draft)
+    appending.put(connection, appending.record_of(entry, payload, draft), payload, draft, trusted=trusted)
 
 
 def _put_heads(connection: sqlite3.Connection, draft: Draft, identity: str) -> None:
@@ -166,6 +169,9 @@ def _put_heads(connection: sqlite3.Connection, draft: Draft, identity: str) -> N
         upto = [{"source": head.source, "epoch": head.committed[0], "idx": head.committed[1]} for head in forgettable]
         connection.executemany(entry_statements.FORGET_TAIL, upto)
         connection.executemany(entry_statements.FORGET_FORMER, upto)
+        upto = [each for each in upto if draft.has_operations(int(each["source"]))]
+        if upto:
+            connection.executemany(entry_statements.FORGET_OPERATION_MARKS, upto)
 
 
 def _release(connection: sqlite3.Connection, draft: Draft, work: Work, piece: Piece) -> None:

@@ -23,6 +23,8 @@ from amqpd.journal.sqlite.schema import (
     deadline,
     discard,
     former,
+    former_operation_mark,
+    operation_mark,
     queue,
     returned,
     settled,
@@ -105,6 +107,8 @@ def _put(of: Table) -> str:
 
 
 PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_VOTE, PUT_STAGED = map(_put, (returned, queue, former, vote, staged))
+PUT_OPERATION_MARK, PUT_FORMER_OPERATION_MARK = map(_put, (operation_mark, former_operation_mark))
+DROP_OPERATION_MARK = "DELETE FROM operation_mark WHERE source = ? AND forwarder = ?"
 PUT_ROW, PUT_DEADLINE = map(_put, (batch, deadline))
 PUT_SETTLED = _put(settled).replace("REPLACE", "IGNORE")
 DROP_MARK = "DELETE FROM queue WHERE queue_id = ?"
@@ -160,7 +164,8 @@ REPLACE_DEADLINES, REPLACE_ROWS = (_rows_of(of, of.c.batch_id.in_(_standing_abov
 UNDO_SETTLED, UNDO_RETURNED, UNDO_DISCARDS, UNDO_MARKS, UNDO_FORMER, UNDO_TAIL = map(
     _undone, (settled, returned, discard, queue, former, tail)
 )
-FORGET_FORMER, FORGET_TAIL = _forget(former), _forget(tail)
+UNDO_OPERATION_MARKS, UNDO_FORMER_OPERATION_MARKS = map(_undone, (operation_mark, former_operation_mark))
+FORGET_FORMER, FORGET_TAIL, FORGET_OPERATION_MARKS = map(_forget, (former, tail, former_operation_mark))
 UNCOUNT = text(
     update(source)
     .where(source.c.source == SOURCE)

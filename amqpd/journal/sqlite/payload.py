@@ -9,30 +9,42 @@ data: bodies and deadlines, end to end in the order of the rows. So a disk that 
 payload together again, byte for byte. 3. Numbers of queues are those of the cluster; nothing in it is of one disk.
 Not here: positions and checksums of entries (`amqpd.peers.entry`), what a disk does with it (`entries.py`).
 
-The layout, little-endian: version, number of chunks, source, epoch, idx, reserved, bytes of each of the five lists
-below; for each chunk how many rows, and bytes of numbers, deadlines and data; then settled (as `statements.COMMIT`
-wants it), retired (triples of int64), delivered (pairs), counts (triples), dropped; numbers and deadlines of each
-chunk (as `statements.COMMIT` wants them); then data.
+The layout, little-endian: version, number of chunks, source, epoch, idx, reserved, bytes of each of the lists below;
+for each chunk how many rows, and bytes of numbers, deadlines and data; then settled (as `statements.COMMIT` wants
+it), retired (triples of int64), delivered (pairs), counts (triples), dropped, and marks (`mark_bytes.py`), in version
+2 alone; numbers and deadlines of each chunk (as `statements.COMMIT` wants them); then data.
+
+| version | what it added | read since |
+|---|---|---|
+| 1 | | |
+| 2 | operation marks; a payload without any is of version 1 | version 6 of the messages |
+
+A node that does not know the version takes nothing more of that leader, and says so: what it has of the source stays
+as it is, and is never taken for all (`copy_unusable` in its log).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from struct import Struct, pack
 from struct import error as struct_error
 from typing import NamedTuple
 
+from amqpd.journal.operation_marks import MarkChange
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.mark_bytes import BadMarks, pack_changes, unpack_changes
 from amqpd.journal.sqlite.statement_parameters import chunks, listed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
-VERSION = 1
+WITHOUT_MARKS, VERSION = 1, 2
+"""A payload is of the lowest version that has what it says."""
 ROW_BYTES = NUMBERS * NUMBER_BYTES
 """The numbers of one row, as the statement for an entry wants them."""
-_head = Struct("<BxxxIqqqqIIIII")
+_head = Struct("<BxxxIqqqq")
+_sizes = {WITHOUT_MARKS: Struct("<IIIII"), VERSION: Struct("<IIIIII")}
 _chunk = Struct("<IIIQ")
 _pair = Struct("<qq")
 _triple = Struct("<qqq")
@@ -67,6 +79,7 @@ class Payload:
     chunks: list[PayloadChunk]
     control: bytes
     """all of it except the data"""
+    marks: Sequence[MarkChange] = ()
 
     @property
     def rows(self) -> int:
@@ -86,10 +99,14 @@ def encode(entry: SourceEntry) -> bytes:
         pack_tuples(entry.counts),
         pack_tuples((queue_id,) for queue_id in entry.dropped),
     ]
+    if entry.marks:
+        lists.append(pack_changes(entry.marks))
+    version = VERSION if entry.marks else WITHOUT_MARKS
     timed = [(listed(chunk.deadlines) or "").encode() for chunk in made]
     return b"".join(
         [
-            _head.pack(VERSION, len(made), source, epoch, idx, entry.reserved, *map(len, lists)),
+            _head.pack(version, len(made), source, epoch, idx, entry.reserved),
+            _sizes[version].pack(*map(len, lists)),
             *(
                 _chunk.pack(chunk.rows, len(chunk.numbers), len(deadlines), len(chunk.data))
                 for chunk, deadlines in zip(made, timed, strict=True)
@@ -105,11 +122,13 @@ def decode(payload: bytes, *, only_control: bool = False) -> Payload:
     """`only_control`: there is no data; the chunks have none then. Raises BadPayload."""
     whole = memoryview(payload)
     try:
-        version, count, source, epoch, idx, reserved, *lengths = _head.unpack_from(whole)
-        if version != VERSION:
-            raise BadPayload(f"a payload of version {version}, and this one knows {VERSION}")
-        sizes = [_chunk.unpack_from(whole, _head.size + at * _chunk.size) for at in range(count)]
-        at = _head.size + count * _chunk.size
+        version, count, source, epoch, idx, reserved = _head.unpack_from(whole)
+        if version not in _sizes:
+            raise BadPayload(f"a payload of version {version}, and this one knows up to {VERSION}")
+        at = _head.size + _sizes[version].size
+        lengths = _sizes[version].unpack_from(whole, _head.size)
+        sizes = [_chunk.unpack_from(whole, at + each * _chunk.size) for each in range(count)]
+        at += count * _chunk.size
         lists = []
         for length in lengths:
             lists.append(bytes(whole[at : at + length]))
@@ -124,12 +143,13 @@ def decode(payload: bytes, *, only_control: bool = False) -> Payload:
         for (rows, _, _, nbytes), (numbers, deadlines) in zip(sizes, bound, strict=True):
             parts.append(PayloadChunk(rows, numbers, deadlines, whole[at : at + nbytes]))
             at += 0 if only_control else nbytes
-        settled, retired, delivered, counts, dropped = lists
+        settled, retired, delivered, counts, dropped, *marks = lists
         if at != len(whole):
             raise BadPayload(f"a payload of {len(whole)} bytes where it says {at}")
         rare = (retired, delivered, counts, dropped)
-        return Payload(source, epoch, idx, reserved, _text(settled), *rare, parts, control)
-    except (struct_error, UnicodeDecodeError) as error:
+        changes = unpack_changes(marks[0]) if marks else ()
+        return Payload(source, epoch, idx, reserved, _text(settled), *rare, parts, control, changes)
+    except (struct_error, UnicodeDecodeError, BadMarks) as error:
         raise BadPayload(f"a payload of {len(whole)} bytes is none: {error}") from error
 
 

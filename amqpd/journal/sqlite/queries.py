@@ -18,7 +18,9 @@ from amqpd.journal.sqlite.schema import (
     deadline,
     discard,
     former,
+    former_operation_mark,
     names,
+    operation_mark,
     queue,
     returned,
     settled,
@@ -92,6 +94,11 @@ _mark = _columns(queue, "queue_id next_seq delivered source epoch idx crc")
 QUEUES = _text(select(*_mark))
 _kept = _columns(former, "source epoch idx kind queue_id one two was_epoch was_idx crc")
 FORMER = _text(select(*_kept).order_by(*_kept[:7]))
+_operations = tuple(operation_mark.c)
+OPERATION_MARKS = _text(select(*_operations).order_by(*_operations[:2]))
+OPERATION_MARKS_OF = _text(select(*_operations).where(_of_sources(operation_mark)).order_by(*_operations[:2]))
+_former_operations = tuple(former_operation_mark.c)
+FORMER_OPERATION_MARKS = _text(select(*_former_operations).order_by(*_former_operations[:4]))
 _discard = _columns(discard, "discard_id queue_id first_seq last_seq source epoch idx crc")
 DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
 _rows = select(*_entry).order_by(batch.c.queue_id, batch.c.last_seq)
@@ -186,6 +193,15 @@ FORMER_OF = _text(
     .order_by(*_kept[:7])
 )
 """What entries of a source above an (epoch, idx) replaced, in their order."""
+FORMER_OPERATION_MARKS_OF = _text(
+    select(*_former_operations)
+    .where(
+        former_operation_mark.c.source == _given("source"),
+        tuple_(former_operation_mark.c.epoch, former_operation_mark.c.idx) > _position,
+    )
+    .order_by(*_former_operations[:4])
+)
+"""The same of operation marks."""
 MARKS_ABOVE = _text(
     select(queue.c.queue_id, queue.c.next_seq).where(
         queue.c.source == _given("source"), tuple_(queue.c.epoch, queue.c.idx) > _position
@@ -278,7 +294,7 @@ READ = _text(
 # --- the scrub
 
 
-def _slice(keys: int, *columns: Column[int]) -> str:
+def _slice(keys: int, *columns: Column[Any]) -> str:
     """Records behind the one whose key, the first columns, is given as `key0`...; at most `count_max` of them."""
     key = columns[:keys]
     behind = tuple_(*key) > tuple_(*(_given(f"key{at}") for at in range(keys)))
@@ -294,6 +310,8 @@ SLICES = {
     "tail": (3, _slice(3, *_link)),
     "seal": (1, _slice(1, *_vote)),
     "staged": (2, _slice(2, *_staged)),
+    "operation_mark": (2, _slice(2, *_operations)),
+    "former_operation_mark": (4, _slice(4, *_former_operations)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
 ENTRIES = _slice(2, *_entry)

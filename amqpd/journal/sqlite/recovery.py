@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow, SeqRange
-from amqpd.journal.sqlite import checksums, queries, replicas, trust
+from amqpd.journal.sqlite import checksums, mark_rows, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard, Gone
 from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
@@ -71,6 +71,10 @@ class JournalContents:
     """queue_id -> source, of queues that are not of the local one"""
     staged: dict[int, int]
     """source -> the first row of what an earlier run staged of it"""
+    operations: dict[mark_rows.Place, mark_rows.MarkRow]
+    """of edges, by source and forwarder"""
+    formerly: set[int]
+    """sources of which more is kept of them, until that is committed"""
     behind: int = 0
     """see `SourceProgress.behind`"""
     rows: int = 0
@@ -80,7 +84,12 @@ class JournalContents:
         """What there is of queues of these sources."""
         queues = self.recovered.queues.items()
         mine = {queue_id: queue for queue_id, queue in queues if self.sources.get(queue_id, SOURCE) in sources}
-        return Recovered(self.recovered.index, mine)
+        marks = {}
+        for source in sources:
+            rows = {forwarder: row for (of, forwarder), row in self.operations.items() if of == source}
+            if rows:
+                marks[source] = mark_rows.marks_of(rows)
+        return Recovered(self.recovered.index, mine, marks)
 
 
 def examine(
@@ -108,12 +117,18 @@ def find(
 ) -> JournalContents:
     """`only`: rows of these sources alone, of a journal that is in use: no counts are compared. Raises
     JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
-    heads = source.heads()
+    heads, formerly = source.heads(), set[int]()
     if only is None:
         check_structure(connection)
         replicas.check_tails(connection, heads)
-        check_former(connection)
+        formerly = check_former(connection)
     ask = _asking(connection, only)
+    operations = dict(map(mark_rows.row_of, ask(queries.OPERATION_MARKS, queries.OPERATION_MARKS_OF)))
+    for (number, forwarder), said in operations.items():
+        if number not in heads or said.position > heads[number].position:
+            raise JournalDamaged(
+                f"operations of {forwarder} at source {number} are of transaction {said.position}, which is not there"
+            )
     discards = [discard_of(row) for row in connection.execute(queries.DISCARDS)]
     marks = dict(mark_of(row) for row in connection.execute(queries.QUEUES))
     queues = {
@@ -153,6 +168,8 @@ def find(
         marks=marks,
         sources=sides.sources,
         staged=sides.staged,
+        operations=operations,
+        formerly=formerly,
         behind=source.behind,
         rows=source.rows,
     )

@@ -30,6 +30,8 @@ from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, state, trust
 from amqpd.journal.sqlite.database import connect_to_read, meaning
 from amqpd.journal.sqlite.discards import Gone
+from amqpd.journal.sqlite.mark_bytes import RANGE_BYTES
+from amqpd.journal.sqlite.mark_rows import MarkRow, formers_of, row_of
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.replicas import TailRecord, read_votes, staged_from, tail_record
 from amqpd.journal.sqlite.schema import FORMER_MARK, SOURCE
@@ -40,6 +42,9 @@ from amqpd.peers.entry import NO_VOTE, LogEntry, Position
 from amqpd.replication.log import EntryHead
 
 T = TypeVar("T")
+
+OPERATIONS_BYTES = 100
+"""Of what is said of a forwarder's operations, without outcomes."""
 
 
 Ask = Callable[[Callable[[sqlite3.Connection], SourceState]], SourceState]
@@ -92,6 +97,7 @@ def _records(connection: sqlite3.Connection, of: SourceState, rows: array[int]) 
         for queue_id, first, last, _, *position, crc in upto
         if tuple(position) > of.after and _touches(live.get(queue_id, []), first, last)
     ]
+    found.operations = _operations_at_base(connection, of)
     marks, returned = _at_base(connection, of)
     for queue_id, (next_seq, delivered, *position) in marks.items():
         known[queue_id] = next_seq
@@ -130,13 +136,31 @@ def _at_base(
     return marks, returned
 
 
+def _operations_at_base(connection: sqlite3.Connection, of: SourceState) -> dict[str, MarkRow]:
+    """What was said of the operations of edges then, by forwarder."""
+    found = connection.execute(queries.OPERATION_MARKS_OF, {"sources": f"[{of.source}]"}).fetchall()
+    rows = {forwarder: row for (_, forwarder), row in map(row_of, found)}
+    for forwarder, row in reversed(formers_of(connection, of.source, of.base)):
+        rows[forwarder] = row
+    return {forwarder: row for forwarder, row in rows.items() if row.position <= of.base}
+
+
 def _cut(of: SourceState) -> Iterator[bytes]:
-    """Its lists, in parts of about `PART_BYTES`."""
+    """Its lists, in parts of about `PART_BYTES`; what is said of operations behind them, a forwarder's in one."""
     whole = (of.live, of.settled, of.returned, of.marks, of.known)
     step = max(1, state.PART_BYTES // 48)
     for at in range(0, max(1, *map(len, whole)), step):
         live, settled, returned, marks, known = (each[at : at + step] for each in whole)
         yield SourceState(of.source, of.after, of.base, of.reserved, live, settled, returned, marks, known).encode()
+    part, nbytes = SourceState(of.source, of.after, of.base, of.reserved), 0
+    for forwarder, row in of.operations.items():
+        part.operations[forwarder] = row
+        nbytes += OPERATIONS_BYTES + RANGE_BYTES * len(row.of.ranges)
+        if nbytes >= state.PART_BYTES:
+            yield part.encode()
+            part, nbytes = SourceState(of.source, of.after, of.base, of.reserved), 0
+    if part.operations:
+        yield part.encode()
 
 
 def _bodies(connection: sqlite3.Connection, of: SourceState, rows: Iterator[int]) -> SourceState:

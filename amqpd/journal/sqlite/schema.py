@@ -17,12 +17,12 @@ from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Tex
 
 from amqpd.journal.records import LOCAL
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
-SAME_TABLES = REVISIONS[-3:]
+SAME_TABLES = REVISIONS[-4:]
 """The tables that these formats have are the same; with 0005 the record of the local source may be behind its rows,
-0006 has more tables, for sources that are replicated."""
+0006 has more tables, for sources that are replicated, and 0007 for operations of edges."""
 
 APPLICATION_ID = 0x616D716A
 """'amqj' in the file's header (SQLite's PRAGMA application_id): this database is a journal of amqpd."""
@@ -166,6 +166,31 @@ former = Table(
 FORMER_MARK, FORMER_RETURNED = 1, 2
 """`kind`: of `queue` (next_seq, delivered), `returned` (seq, count). A settled record is never written over: the
 older one counts, and the id of a queue is used once."""
+
+# What a source's log has of the operations of each forwarder's clients (docs/decisions/remote-protocol.md): the last
+# incarnation that has ended, and of the one that lives (0: none) its mark, and outcomes as ranges (`mark_bytes.py`).
+operation_mark = Table(
+    "operation_mark",
+    metadata,
+    _integer("source", key=True),
+    Column("forwarder", Text, primary_key=True, nullable=False),
+    *(_integer(name) for name in ("ended", "incarnation", "mark", "epoch", "idx")),
+    Column("outcomes", LargeBinary, nullable=False),
+    _integer("crc"),
+    sqlite_with_rowid=False,
+)
+
+# As `former`, of that table: what the transaction (source, epoch, idx) replaced or removed, until it is committed.
+former_operation_mark = Table(
+    "former_operation_mark",
+    metadata,
+    *(_integer(name, key=True) for name in ("source", "epoch", "idx")),
+    Column("forwarder", Text, primary_key=True, nullable=False),
+    *(_integer(name) for name in ("ended", "incarnation", "mark", "was_epoch", "was_idx")),
+    Column("outcomes", LargeBinary, nullable=False),
+    _integer("crc"),
+    sqlite_with_rowid=False,
+)
 
 # The entries of a replicated source that are not known to be committed, in the order of (epoch, idx). An entry's
 # payload is `control` and, end to end, what `rows` rows of `batch` from `first_row` on have (`payload.py`).

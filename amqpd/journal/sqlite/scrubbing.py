@@ -48,6 +48,8 @@ _SUMS: dict[str, Callable[..., int]] = {
     "tail": checksums.of_tail,
     "seal": checksums.of_vote,
     "staged": checksums.of_staged,
+    "operation_mark": checksums.of_operation_mark,
+    "former_operation_mark": checksums.of_former_operation_mark,
 }
 _NO_NUMBERS = (struct.error, TypeError)
 """what a checksum raises for fields of other types"""
@@ -84,7 +86,7 @@ class Scan:
         self._page_cache = page_cache
         self._connection: sqlite3.Connection | None = None
         self._phase = 0
-        self._cursor: tuple[int, ...] | None = None
+        self._cursor: tuple[Any, ...] | None = None
         self._total_bytes = 0
 
     def begin(self) -> int:

@@ -13,6 +13,7 @@ from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.discards import Discard
+from amqpd.journal.sqlite.mark_rows import former_of
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.storage.probe import could_not_read
 
@@ -27,15 +28,23 @@ TABLES = (
     "tail",
     "seal",
     "staged",
+    "operation_mark",
+    "former_operation_mark",
     "names",
 )
 
 
-def check_former(connection: sqlite3.Connection) -> None:
-    """Raises JournalDamaged."""
+def check_former(connection: sqlite3.Connection) -> set[int]:
+    """The sources of which there are former versions of what is said of the operations of edges. Raises
+    JournalDamaged."""
     for *said, crc in connection.execute(queries.FORMER):
         if checksums.of_former(*said) != crc:
             raise JournalDamaged(f"the former version of a record of queue {said[4]} does not fit its checksum")
+    sources = set()
+    for record in connection.execute(queries.FORMER_OPERATION_MARKS):
+        former_of(record)
+        sources.add(record[0])
+    return sources
 
 
 def check_structure(connection: sqlite3.Connection) -> None:

@@ -17,8 +17,10 @@ from collections import defaultdict
 from dataclasses import replace
 from operator import itemgetter
 
+from amqpd.journal.operation_marks import FORWARDERS_MAX
 from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
+from amqpd.journal.sqlite.mark_rows import MarkRow, Place, put_rows
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
@@ -208,7 +210,14 @@ def _discard_dead(
 
 
 def _take_over(connection: sqlite3.Connection, source: int, states: list[SourceState], draft: Draft) -> None:
-    """The records of the state."""
+    """The records of the state. Raises BadPayload."""
+    rows: dict[Place, MarkRow | None] = {(source, forwarder): None for forwarder in draft.operations(source)}
+    for state in states:
+        rows |= {(source, forwarder): row for forwarder, row in state.operations.items()}
+    if sum(row is not None for row in rows.values()) > FORWARDERS_MAX:
+        raise BadPayload(f"a state of source {source} has operations of {len(rows)} forwarders")
+    put_rows(connection, rows)
+    draft.operation_rows |= rows
     for state in states:
         put = [(*each[:3], source, *each[3:]) for each in state.settled]
         _count(connection, settled=connection.executemany(entry_statements.PUT_SETTLED, put).rowcount if put else 0)

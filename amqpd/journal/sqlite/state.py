@@ -5,14 +5,16 @@ which both logs are the same. What goes out: parts of bounded size; at the other
 Rules: 1. Rows and records go as they are, with their own (epoch, idx) and checksums. 2. Of all that is live at `base`
 the ranges go along: what stands at the other disk and is not in one has died. 3. What is not in the state because it
 died or was written over after `base`, the entries above `base` tell. 4. What a start of the disk that takes it would
-not believe (checksums, numbers, positions) is refused where it comes in: it would end that start.
+not believe (checksums, numbers, positions) is refused where it comes in: it would end that start. 5. Of the
+operations of edges all records go along, each whole: they are few.
 Not here: reading it (`replica_reading.py`), taking it in (`staging.py`).
 
-The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the six lists
-below; then live (triples: queue_id, first_seq, last_seq), settled (sextuples: queue_id, first_seq, last_seq, epoch,
-idx, crc), returned (the same: queue_id, seq, count, ...), marks (quadruples: queue_id, delivered, epoch, idx), known
-(pairs: queue_id, next_seq, of all queues that there are), facts of the rows (see `StateRow`); then bodies and
-deadlines, end to end.
+The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the lists below;
+then live (triples: queue_id, first_seq, last_seq), settled (sextuples: queue_id, first_seq, last_seq, epoch, idx,
+crc), returned (the same: queue_id, seq, count, ...), marks (quadruples: queue_id, delivered, epoch, idx), known
+(pairs: queue_id, next_seq, of all queues that there are), facts of the rows (see `StateRow`), and, in version 2
+alone, operations (see `_operations`); then bodies and deadlines, end to end. What has no operations is of version 1,
+which nodes read that know no others.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from struct import Struct, pack
 from struct import error as struct_error
 from typing import NamedTuple
 
+from amqpd.journal.operation_marks import FORWARDERS_MAX, OperationMark
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.entry_checks import check_deadlines
+from amqpd.journal.sqlite.mark_bytes import BadMarks, unpack_ranges
+from amqpd.journal.sqlite.mark_rows import MarkRow, record_of
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.schema import SEQ_MAX
 from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
@@ -32,8 +37,11 @@ from amqpd.peers.entry import NUMBER_MAX, START, Position
 
 PART_BYTES = 1 << 20
 """About so much is in one part, or one row that is larger: some milliseconds of a disk."""
-VERSION = 1
-_head = Struct("<BxxxIqqqqqqIIIIII")
+WITHOUT_OPERATIONS, VERSION = 1, 2
+_head = Struct("<BxxxIqqqqqq")
+_sizes = {WITHOUT_OPERATIONS: Struct("<IIIIII"), VERSION: Struct("<IIIIIII")}
+_operations = Struct("<HIqqqqqq")
+"""bytes of the forwarder's name and of outcomes; ended, incarnation, mark, epoch, idx, crc; then name and outcomes"""
 _rows = Struct("<12q")
 
 
@@ -70,6 +78,8 @@ class SourceState:
     known: list[tuple[int, ...]] = field(default_factory=list)
     rows: list[tuple[StateRow, memoryview | bytes, memoryview | bytes]] = field(default_factory=list)
     """with bodies, and deadlines"""
+    operations: dict[str, MarkRow] = field(default_factory=dict)
+    """of edges, by forwarder"""
 
     @property
     def queues(self) -> set[int]:
@@ -81,10 +91,13 @@ class SourceState:
         rows = self.rows if with_rows else []
         lists = [_packed(each) for each in (self.live, self.settled, self.returned, self.marks, self.known)]
         lists.append(b"".join([_rows.pack(*row) for row, _, _ in rows]))
-        head = _head.pack(
-            VERSION, len(rows), self.source, *self.after, *self.base, self.reserved, *(len(each) for each in lists)
-        )
-        return b"".join([head, *lists, *(piece for _, data, timed in rows for piece in (data, timed))])
+        version = WITHOUT_OPERATIONS
+        if self.operations:
+            version = VERSION
+            lists.append(b"".join([_packed_operations(self.source, *each) for each in self.operations.items()]))
+        head = _head.pack(version, len(rows), self.source, *self.after, *self.base, self.reserved)
+        sizes = _sizes[version].pack(*map(len, lists))
+        return b"".join([head, sizes, *lists, *(piece for _, data, timed in rows for piece in (data, timed))])
 
 
 def decode(part: bytes) -> SourceState:
@@ -92,15 +105,16 @@ def decode(part: bytes) -> SourceState:
     whole = memoryview(part)
     try:
         version, count, source, *said = _head.unpack_from(whole)
-        if version != VERSION:
-            raise BadPayload(f"state of version {version}, and this one knows {VERSION}")
-        after, base, reserved, sizes = (said[0], said[1]), (said[2], said[3]), said[4], said[5:]
-        at = _head.size
+        if version not in _sizes:
+            raise BadPayload(f"state of version {version}, and this one knows up to {VERSION}")
+        after, base, reserved = (said[0], said[1]), (said[2], said[3]), said[4]
+        sizes = _sizes[version].unpack_from(whole, _head.size)
+        at = _head.size + _sizes[version].size
         lists: list[memoryview] = []
         for size in sizes:
             lists.append(whole[at : at + size])
             at += size
-        *packed, facts = lists
+        *packed, facts = lists[:6]
         live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 2))
         if not 0 <= reserved <= NUMBER_MAX:
             raise BadPayload(f"a state of source {source} reserves numbers up to {reserved}")
@@ -108,9 +122,11 @@ def decode(part: bytes) -> SourceState:
         state.rows = list(_bodies(whole, at, [StateRow(*each) for each in _rows.iter_unpack(facts)]))
         if len(state.rows) != count:
             raise BadPayload(f"state of {len(state.rows)} rows where it says {count}")
+        if version != WITHOUT_OPERATIONS:
+            state.operations = _operations_of(source, bytes(lists[6]))
         _require_sound(state)
         return state
-    except struct_error as error:
+    except (struct_error, UnicodeDecodeError, BadMarks) as error:
         raise BadPayload(f"a part of a state of {len(whole)} bytes is none: {error}") from error
 
 
@@ -143,6 +159,7 @@ def _require_sound(state: SourceState) -> None:
             and 0 <= row.published_ms <= NUMBER_MAX
         ):
             raise BadPayload(f"a row of queue {row.queue_id} in a state has numbers that no row has")
+    positions += [row.position for row in state.operations.values()]
     for queue_id, delivered, epoch, idx in state.marks:
         ranges.append((queue_id, 0, delivered))
         positions.append((epoch, idx))
@@ -153,6 +170,32 @@ def _require_sound(state: SourceState) -> None:
     for position in positions:
         if not START <= position <= state.base:
             raise BadPayload(f"a record of {position} in a state up to {state.base}")
+
+
+def _packed_operations(source: int, forwarder: str, row: MarkRow) -> bytes:
+    _, _, *numbers, outcomes, crc = record_of(source, forwarder, row)
+    name = forwarder.encode()
+    return b"".join([_operations.pack(len(name), len(outcomes), *numbers, crc), name, outcomes])
+
+
+def _operations_of(source: int, packed: bytes) -> dict[str, MarkRow]:
+    """Raises BadPayload, BadMarks, struct.error, UnicodeDecodeError."""
+    found: dict[str, MarkRow] = {}
+    at = 0
+    while at < len(packed):
+        name_bytes, nbytes, ended, incarnation, mark, epoch, idx, crc = _operations.unpack_from(packed, at)
+        at += _operations.size
+        name = packed[at : at + name_bytes].decode()
+        outcomes = packed[at + name_bytes : at + name_bytes + nbytes]
+        at += name_bytes + nbytes
+        _require_sum(crc, checksums.of_operation_mark(source, name, ended, incarnation, mark, epoch, idx, outcomes))
+        row = MarkRow(ended, incarnation, OperationMark(mark, unpack_ranges(outcomes)), (epoch, idx))
+        if name in found or not name or not 0 <= min(ended, incarnation, mark) <= max(row[:2]) <= NUMBER_MAX:
+            raise BadPayload(f"what a state says of the operations of {name!r} nobody has written")
+        found[name] = row
+    if at != len(packed) or len(found) > FORWARDERS_MAX:
+        raise BadPayload(f"a state has {len(packed)} bytes of operations of {len(found)} forwarders")
+    return found
 
 
 def _require_sum(said: int, computed: int) -> None:

@@ -3,9 +3,10 @@
 What comes in: the source, an (epoch, idx) that is not below what is committed, inside a transaction. What goes out: a
 journal that is as if nothing above that had ever come, except that sequence numbers stay reserved.
 Rules: 1. By (epoch, idx), never by idx alone: a new epoch may begin with a smaller idx. 2. Records above it go; a
-record that they replaced or removed comes back from `former`. Rows and settled records need no such version: no row
-leaves the disk before its settle is committed. 3. `next_seq` of a queue never falls: numbers whose rows left the disk
-are not given again. 4. What a queue's leader makes of it is not seen to here: a leader does not undo.
+record that they replaced or removed comes back from `former`, or `former_operation_mark`. Rows and settled records
+need no such version: no row leaves the disk before its settle is committed. 3. `next_seq` of a queue never falls:
+numbers whose rows left the disk are not given again. 4. What a queue's leader makes of it is not seen to here: a
+leader does not undo.
 Not here: which entry that is (`amqpd.replication.log`).
 """
 
@@ -16,6 +17,7 @@ import sqlite3
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
+from amqpd.journal.sqlite.mark_rows import MarkRow, Place, formers_of, put_rows
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import FORMER_MARK
 from amqpd.peers.entry import Position
@@ -51,8 +53,24 @@ def undo(
         if mark is not None:
             said = (queue_id, *mark)
             connection.execute(entry_statements.PUT_MARK, (*said, checksums.of_mark(*said)))
+    _undo_operations(connection, draft, source, position)
     connection.execute(entry_statements.UNCOUNT, {"rows": rows, "settled": settled})
     draft.marks |= marks
+
+
+def _undo_operations(connection: sqlite3.Connection, draft: Draft, source: int, position: Position) -> None:
+    """What was said of the operations of edges above that."""
+    given = {"source": source, "epoch": position[0], "idx": position[1]}
+    rows: dict[Place, MarkRow | None] = {
+        (source, forwarder): None for forwarder, row in draft.operations(source).items() if row.position > position
+    }
+    for forwarder, row in formers_of(connection, source, position):
+        if row.position <= position:
+            rows[source, forwarder] = row
+    connection.execute(entry_statements.UNDO_OPERATION_MARKS, given)
+    connection.execute(entry_statements.UNDO_FORMER_OPERATION_MARKS, given)
+    put_rows(connection, {place: row for place, row in rows.items() if row is not None})
+    draft.operation_rows |= rows
 
 
 def _undo_rows(connection: sqlite3.Connection, given: dict[str, int], staged_from: int | None) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from amqpd.journal.sqlite import checksums, statements
 from amqpd.journal.sqlite.database import put_names
 from amqpd.journal.sqlite.discards import Discard, Discards, Piece
+from amqpd.journal.sqlite.mark_rows import MarkRow, MarkRows, Place, changed, put_rows
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import SourceHead
@@ -41,6 +42,8 @@ class Work:
     begun: list[Discard] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """queues with counts of returned messages"""
+    operations: dict[Place, MarkRow | None] = field(default_factory=dict)
+    """what is said of the operations of edges; None: nothing any more"""
     behind: int = 0
     """rows that the record of the local source does not count yet, of earlier transactions"""
 
@@ -56,7 +59,7 @@ class Work:
 
 
 def plain_work(
-    transaction: JournalTransaction, local: SourceHead, discards: Discards, marks: QueueMarks
+    transaction: JournalTransaction, local: SourceHead, discards: Discards, marks: QueueMarks, operations: MarkRows
 ) -> tuple[Work, list[tuple[int, int, int]]]:
     """What it has of the local source; (queue_id, first_seq, last_seq) of what it deletes itself."""
     index, epoch, rows, dropped = transaction.index, local.epoch, transaction.rows, transaction.dropped
@@ -98,6 +101,9 @@ def plain_work(
         begun = checksums.seed(checksums.RETURNED, SOURCE, epoch)
         lists["returned"] = checksums.four_summed(begun, transaction.counts, index)
         work.counted = [queue_id for queue_id, *_ in transaction.counts]
+    if transaction.marks:
+        before, position = operations.of(SOURCE), (epoch, index)
+        work.operations = changed(before, SOURCE, transaction.marks, position, trusted=True)
     return work, deleted
 
 
@@ -116,6 +122,11 @@ def write(
     head, pages, nbytes = work.head, PAGES_ALWAYS, 0
     if noted:
         put_names(connection, noted)
+    if work.operations:
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
+        put_rows(connection, work.operations)
+        pages += len(work.operations)
     given: dict[str, Any] = _NOTHING.copy()
     given["epoch"], given["idx"] = head.epoch, head.idx
     given["source_crc"] = head.record(names["identity"])[-1]

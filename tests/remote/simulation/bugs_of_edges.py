@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from amqpd.journal.operation_marks import Refused
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.leader import Leader
-from amqpd.remote.messages import Attach, Attached, Decided, Operations, Publish, Refused
+from amqpd.remote.messages import Attach, Attached, Decided, Operations, Publish
 from amqpd.remote.operations import Undecided, UndecidedOperations
 from amqpd.remote.subscription import EdgeSubscription
 from tests.remote.simulation.bugs import Patched

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from amqpd.journal.operation_marks import IncarnationEnded, Marks, Refused
 from amqpd.remote import claims as claims_module
 from amqpd.remote import handing
 from amqpd.remote.incarnation import RemoteIncarnation
@@ -19,12 +20,10 @@ from amqpd.remote.messages import (
     Lowered,
     Operations,
     Publish,
-    Refused,
     Sender,
     Settle,
     Settling,
 )
-from amqpd.remote.source import IncarnationEnded, Marks
 from amqpd.remote.subscriber import RemoteSubscriber
 from tests.remote.simulation import led as led_module
 from tests.remote.simulation import world as world_module

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amqpd.journal.operation_marks import Member
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.leader import CLAIM_WAIT_MS
 from amqpd.remote.messages import Attach, Attached, Counted, DeliveryRange, FromEdge, Operations, Sender, SessionEnded
-from amqpd.remote.source import Member, SessionHandOver
+from amqpd.remote.source import SessionHandOver
 from amqpd.remote.subscription import NUMBER_BITS
 from tests.remote.simulation.law import LawBroken
 from tests.remote.simulation.queue import PlainQueue

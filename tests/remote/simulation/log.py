@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from amqpd.remote.source import IncarnationEnded, Marked, Marks, Record, SourceLog
+from amqpd.journal.operation_marks import ForwarderGone, IncarnationEnded, Marked, MarkRecord, Marks
+from amqpd.remote.source import SourceLog
 
 
 class Enqueued(NamedTuple):
@@ -45,7 +46,7 @@ class EpochBegins(NamedTuple):
     epoch: int
 
 
-AnyRecord = Enqueued | Settled | Returned | EpochBegins | Marked | IncarnationEnded
+AnyRecord = Enqueued | Settled | Returned | EpochBegins | MarkRecord
 
 
 class Entry(NamedTuple):
@@ -73,7 +74,7 @@ class Contents:
                 self.live[record.queue].pop(seq, None)
         elif isinstance(record, Returned):
             self.counts[record.queue, record.seq] = record.times
-        elif isinstance(record, Marked | IncarnationEnded):
+        elif isinstance(record, Marked | IncarnationEnded | ForwarderGone):
             self.marks.apply(record)
 
 
@@ -111,7 +112,7 @@ class LeaderLog(SourceLog):
     def position(self) -> int:
         return self.next if self.gathering else self.next - 1
 
-    def note(self, record: Record) -> None:
+    def note(self, record: MarkRecord) -> None:
         self.gathering.append(record)
 
     def append(self, record: AnyRecord) -> None:

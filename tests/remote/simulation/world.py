@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
+from amqpd.journal.operation_marks import Member
 from amqpd.remote.edge import EdgeState
 from amqpd.remote.handing import hand_over
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX
-from amqpd.remote.source import Member, SessionHandOver
+from amqpd.remote.source import SessionHandOver
 from tests.remote.simulation.bugs import NoBug
 from tests.remote.simulation.law import Law, Message
 from tests.remote.simulation.led import Led
