@@ -3,7 +3,7 @@
 What comes in: messages of sessions, with what they weigh. What goes out: the same, one after the other.
 Rules: 1. Messages of one source stay in their order. 2. Sources take turns; a turn is `TURN_BYTES`, and what is not
 used of it, since the next message is larger, is added to the next turn, so that sources with large and with small
-messages get the same share of the bytes (deficit round robin, RFC 8290 section 4.1.2 has it, too). 3. What is left
+messages get the same share of the bytes (deficit round robin, as RFC 8290 has it, too). 3. What is left
 over is forgotten when nothing of a source waits any more: it is no credit for later.
 Not here: how much may wait (`data_links.py`).
 """
