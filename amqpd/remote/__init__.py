@@ -6,7 +6,8 @@ subscriptions with credit (`subscription.py`). The leader's end is `leader.py`: 
 subscriptions of each incarnation of an edge (`incarnation.py`); a subscription is a consumer of its queue
 (`subscriber.py`). `claims.py` is what an edge says that its clients hold when a session begins, `handing.py` what one
 leader passes to the next, `source.py` what the leader's end needs of a log and of queues. `held.py` has deliveries as
-ranges, at both ends. `encoding.py` has the bytes of the messages, `formats.py` those of what is in them.
+ranges, at both ends. `encoding.py` has the bytes of the messages, `formats.py` those of what is in them;
+`contradictions.py` is what no honest peer says in a session.
 Rules: docs/decisions/remote-protocol.md has them with their numbers. Built are 1 to 10, 12, 14, 16 to 19, 21, 24, 25,
 27 to 29 and 31; of 7 and 15 without the metadata revision and conditional deletes, of 26 that what goes back unseen
 is not counted. Not built: 11 (a prefetch that several leaders share is lowered, but nobody says that it wants

@@ -19,8 +19,11 @@ from enum import Enum, auto
 
 from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run
+from amqpd.peers.entry import EPOCH_MAX
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt
+from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
+from amqpd.remote.formats import OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.held import Range
 from amqpd.remote.messages import (
     Attach,
@@ -39,6 +42,7 @@ from amqpd.remote.messages import (
     FromLeader,
     Lower,
     Lowered,
+    Operation,
     Operations,
     Publish,
     Purge,
@@ -58,6 +62,11 @@ from amqpd.remote.operations import UNDECIDED_BYTES_MAX, EdgeLane, Undecided, Un
 from amqpd.remote.subscription import NUMBER_BITS, NUMBER_MASK, Answer, EdgeSubscription, place
 
 NO_RANGE = Range(0, 0, 0)
+OPERATIONS_BYTES = 1 << 20
+"""in one message, about: what is urgent for another source goes between two of them."""
+
+JOINED_PARTS_MAX = 512
+"""of settles that become one operation: each one looks at all parts that are there"""
 
 
 class EdgeState(Enum):
@@ -80,7 +89,9 @@ class Edge:
         self.session = self.epoch = 0
         self.lane = EdgeLane()
         self.differences = 0
-        """how often both ledgers differed (rule 27)"""
+        """how often both ledgers differed (rule 27), or the leader said what cannot be true"""
+        self.difference = ""
+        """the last one, for the log"""
         self.claims_refused = 0
         """deliveries that a client held and the leader gave to others, or lost"""
         self._operations = UndecidedOperations(self.lane, bytes_max)
@@ -89,6 +100,7 @@ class Edge:
         self._questions: dict[int, tuple[CountMessages, Callable[[DeclareCounts | None], object]]] = {}
         # What the session has not said yet.
         self._attach: Attach | None = None
+        self._epoch_max = EPOCH_MAX
         self._new: dict[int, EdgeSubscription] = {}
         self._credited: dict[int, EdgeSubscription] = {}
         self._lowered: list[Lower] = []
@@ -111,7 +123,12 @@ class Edge:
         assert self.state is not EdgeState.ENDED
         newest = self._operations.unsent
         operation = None if newest is None or newest.receipt is not receipt else newest.operation
-        if newest is not None and isinstance(operation, Publish) and operation.run is run:
+        if (
+            newest is not None
+            and isinstance(operation, Publish)
+            and operation.run is run
+            and len(operation.queues) < PARTS_MAX
+        ):
             newest.operation = Publish((*operation.queues, queue), run)
             return self._operations.last
         return self._operations.add(Undecided(Publish((queue,), run), run.memory_bytes, receipt))
@@ -140,15 +157,22 @@ class Edge:
         if not taken:
             return
         self._touched[number] = None
+        for at in range(0, len(taken), PARTS_MAX):
+            self._settled(kind, subscription, taken[at : at + PARTS_MAX])
+
+    def _settled(self, kind: Settling, subscription: EdgeSubscription, taken: list[Range]) -> None:
+        number = subscription.number
         parts = [DeliveryRange(number, each.number, each.last) for each in taken]
         spoken = [(number, each) for each in taken]
         newest = self._operations.unsent
         if newest is not None and isinstance(newest.operation, Settle) and newest.operation.kind is kind:
-            newest.operation = Settle(kind, _joined(newest.operation.parts, parts))
-            if all(each != number for each, _ in newest.spoken):
-                subscription.spoken += 1
-            newest.spoken += spoken
-            return
+            joined = _joined(newest.operation.parts, parts)
+            if len(joined) <= JOINED_PARTS_MAX:
+                newest.operation = Settle(kind, joined)
+                if all(each != number for each, _ in newest.spoken):
+                    subscription.spoken += 1
+                newest.spoken += spoken
+                return
         subscription.spoken += 1
         self._operations.add(Undecided(Settle(kind, _joined((), parts)), spoken=spoken))
 
@@ -204,7 +228,7 @@ class Edge:
                 self._credited[number] = subscription
         elif self.state in (EdgeState.ATTACHING, EdgeState.ATTACHED):
             self._newest_question += 1
-            subscription.asked = self._newest_question
+            subscription.asked, subscription.lowering = self._newest_question, (messages, nbytes)
             self._lowered.append(Lower(number, subscription.asked, messages, nbytes))
 
     def limits(self, number: int) -> tuple[int, int]:
@@ -252,10 +276,13 @@ class Edge:
 
     # The session
 
-    def attach(self) -> None:
-        """A new session begins: over a new link, or after one that was given up."""
+    def attach(self, epoch_max: int = EPOCH_MAX) -> None:
+        """A new session begins: over a new link, or after one that was given up. `epoch_max`: the epoch in which the
+        leader leads, as its owner knows it: no answer of a later one is taken, after which none of an honest leader
+        would be."""
         if self.state is EdgeState.ENDED:
             return
+        self._epoch_max = epoch_max
         self.session += 1
         self.state = EdgeState.ATTACHING
         claims: dict[int, list[DeliveryClaim]] = {}
@@ -303,9 +330,13 @@ class Edge:
         return out
 
     def _take_operations(self, out: list[FromEdge]) -> None:
-        operations, first, maybe_below = [], self._sent + 1, 0
+        operations, first, maybe_below, nbytes = list[Operation](), self._sent + 1, 0, 0
         for number, each in self._operations.above(self._sent):
+            if len(operations) == OPERATIONS_MAX or nbytes > OPERATIONS_BYTES:
+                out.append(Operations(first, tuple(operations), maybe_below, self._operations.decided))
+                operations, first, maybe_below, nbytes = [], number, 0, 0
             operations.append(each.operation)
+            nbytes += each.nbytes
             if not each.first_epoch:
                 each.first_epoch = self.epoch
             elif each.first_epoch != self.epoch:
@@ -332,7 +363,7 @@ class Edge:
         elif isinstance(message, Unknown):
             self._end(message)
         elif self.state is not EdgeState.ATTACHED:
-            self._differs()
+            self._differs("no answer to Attach")
         elif isinstance(message, Deliver):
             self._deliver(message)
         elif isinstance(message, Decided):
@@ -353,7 +384,9 @@ class Edge:
             self.state = EdgeState.DETACHED
 
     def _attached(self, message: Attached) -> None:
-        if self.state is not EdgeState.ATTACHING or message.epoch < self.epoch:
+        if self.state is not EdgeState.ATTACHING or not self.epoch <= message.epoch <= self._epoch_max:
+            return
+        if self._contradicts(in_attached(message, self._operations)):
             return
         self.state, self.epoch, self._sent = EdgeState.ATTACHED, message.epoch, message.mark
         for part in message.refused:
@@ -372,6 +405,8 @@ class Edge:
                 self._forget(subscription)
 
     def _decided(self, message: Decided) -> None:
+        if self._contradicts(in_decided(message, self._operations, self._sent)):
+            return
         before = self._operations.decided
         outcomes: dict[int, list[Outcome]] = {}
         for each in message.outcomes:
@@ -396,8 +431,7 @@ class Edge:
         subscription = self._subscriptions.get(message.subscription)
         if subscription is None or subscription.cancelled:
             return  # it crosses a cancel, whose number is before it (rule 25)
-        if message.number != subscription.received + 1:
-            self._differs()
+        if self._contradicts(in_deliver(message, subscription, subscription.number in self._new)):
             return
         run, low, high = message.run, message.low, message.high
         subscription.received += high - low
@@ -418,9 +452,13 @@ class Edge:
         subscription = self._subscriptions.get(message.subscription)
         if subscription is None or subscription.asked != message.question:
             return
+        if self._contradicts(in_lowered(message, subscription)):
+            return
         subscription.asked = 0
         subscription.messages, subscription.nbytes = message.messages, message.nbytes
-        self.limit(subscription.number, *subscription.wanted)
+        # What was asked for and is not so was delivered: to ask again would get the same answer, for ever.
+        if subscription.wanted != subscription.lowering:
+            self.limit(subscription.number, *subscription.wanted)
 
     def _subscribed(self, number: int) -> None:
         subscription = self._subscriptions.get(number)
@@ -431,6 +469,9 @@ class Edge:
     def _empty(self, number: int) -> None:
         subscription = self._subscriptions.get(number)
         if subscription is None or subscription.received:
+            return
+        if not subscription.state.get or number in self._new:
+            self._differs(f"subscription {number} has no get that could be empty")
             return
         if not subscription.cancelled:
             del self._subscriptions[number]
@@ -463,12 +504,21 @@ class Edge:
         for number, delivered in message.counts:
             subscription = self._subscriptions.get(number)
             if subscription is not None and not subscription.cancelled and subscription.received != delivered:
-                self._differs()
+                self._differs(
+                    f"{delivered} of subscription {number} were delivered, and {subscription.received} came"
+                )
+                return
 
-    def _differs(self) -> None:
+    def _differs(self, why: str) -> None:
         """What both ends know differs: the next Attach repairs it (rule 27)."""
         self.differences += 1
+        self.difference = why
         self.state = EdgeState.DETACHED
+
+    def _contradicts(self, why: str) -> bool:
+        if why:
+            self._differs(why)
+        return bool(why)
 
     def _forget(self, subscription: EdgeSubscription) -> None:
         if subscription.is_done:
@@ -476,7 +526,7 @@ class Edge:
 
     def _end(self, message: Unknown) -> None:
         """This incarnation has ended at the source (rule 9)."""
-        if message.epoch < self.epoch:
+        if not self.epoch <= message.epoch <= self._epoch_max:
             return
         self.state = EdgeState.ENDED
         self._operations.give_up_publishes()

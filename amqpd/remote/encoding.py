@@ -17,6 +17,7 @@ from dataclasses import fields
 from struct import Struct
 from typing import Any, NamedTuple
 
+from amqpd.journal.operation_marks import OUTCOMES_MAX
 from amqpd.kernel.transfer import frames_of
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX
 from amqpd.peers.formats import MalformedMessage, MessageReader
@@ -25,7 +26,6 @@ from amqpd.remote.formats import (
     COUNT_MAX,
     DELIVERY_MAX,
     OPERATIONS_MAX,
-    OUTCOMES_MAX,
     SUBSCRIPTIONS_MAX,
     FieldReader,
     Pieces,

@@ -18,6 +18,7 @@ from typing import Any
 
 from pamqp.exceptions import AMQPSyntaxError
 
+from amqpd.journal.operation_marks import OUTCOMES_MAX
 from amqpd.kernel import Mixed, Run
 from amqpd.kernel.transfer import frames_of, read_run
 from amqpd.message.claims import expiration_problem
@@ -55,8 +56,6 @@ OPERATIONS_MAX = 4096
 """in one message: some milliseconds of a leader's work"""
 PARTS_MAX = 4096
 """of one operation: ranges that are settled, queues to which a run goes"""
-OUTCOMES_MAX = 1 << 18
-"""that an edge has not heard, and so of one Decided: more than the publishes that it keeps undecided"""
 COUNT_MAX = (1 << 32) - 1
 """of messages, as clients are told a number of them"""
 

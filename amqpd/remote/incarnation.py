@@ -24,8 +24,13 @@ from amqpd.journal.operation_marks import (
     range_of,
     ranges_of,
 )
-from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Sender
+from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Operations, Publish, Sender
+from amqpd.remote.operations import UNDECIDED_BYTES_MAX
 from amqpd.remote.subscriber import RemoteSubscriber, SessionFlow
+
+# Of one session, while the first of it has to wait: an edge keeps less of publishes undecided.
+INBOX_BYTES_MAX = 8 * UNDECIDED_BYTES_MAX
+INBOX_MESSAGES_MAX = 1 << 16
 
 
 class LeaderOutbox:
@@ -83,6 +88,20 @@ class RemoteIncarnation:
         """those of operations up to this one are in the log, or in the entry that gathers"""
         self._told = 0
         """those of operations up to this one were told in this session"""
+        self._waiting_bytes = 0
+        """of what came since the inbox was empty, about"""
+
+    def take_in(self, message: FromEdge) -> bool:
+        """The next one of the session. False: too much waits."""
+        if not self.inbox:
+            self._waiting_bytes = 0
+        elif len(self.inbox) >= INBOX_MESSAGES_MAX or self._waiting_bytes > INBOX_BYTES_MAX:
+            return False
+        elif isinstance(message, Operations):
+            of = [each.run for each in message.operations if isinstance(each, Publish)]
+            self._waiting_bytes += sum([run.nbytes for run in of if run is not None])
+        self.inbox.append(message)
+        return True
 
     @property
     def sender(self) -> Sender:

@@ -23,6 +23,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.journal.operation_marks import IncarnationEnded, Marks, Member, Outcome, Purged, Refused
 from amqpd.queues.port import Got
 from amqpd.remote.claims import attach_subscriptions, give_back, join, leave
+from amqpd.remote.contradictions import from_edge, in_attach
 from amqpd.remote.held import Range
 from amqpd.remote.incarnation import LeaderOutbox, RemoteIncarnation
 from amqpd.remote.messages import (
@@ -89,7 +90,7 @@ class Leader:
         self.wait_ends_ms = now_ms + claim_wait_ms
         self.holds_lease = True
         self.differences = 0
-        """how often both ledgers differed (rule 27)"""
+        """how often both ledgers differed (rule 27), or an edge said what cannot be true"""
         self.claims_refused = 0
         self._first = log.position if first is None else first
         self.committed_position = 0
@@ -235,8 +236,9 @@ class Leader:
         incarnation = self.incarnations.get((sender.forwarder, sender.incarnation))
         if incarnation is None or incarnation.session != sender.session or not incarnation.attached:
             return
-        incarnation.inbox.append(message)
-        if len(incarnation.inbox) == 1:
+        if not incarnation.take_in(message):
+            self._contradicted(incarnation, "more waits than a leader keeps")
+        elif len(incarnation.inbox) == 1:
             self._work(incarnation)
 
     def _attach(self, sender: Sender, attach: Attach) -> None:
@@ -246,14 +248,21 @@ class Leader:
             return
         incarnation = self.incarnations.get((forwarder, number))
         if incarnation is None:
-            for member, older in list(self.incarnations.items()):
-                if member[0] == forwarder:
-                    self._end(older)
+            others = [each for each in self.incarnations.values() if each.member[0] == forwarder]
+            if any(each.member[1] > number for each in others):
+                self.out.add(sender, Unknown(self.epoch))
+                return  # it comes late: one that followed it has attached
+            for older in others:
+                self._end(older)
             incarnation = self.incarnations[forwarder, number] = RemoteIncarnation(
                 (forwarder, number), self.out, self._now_ms
             )
         elif session <= incarnation.session:
             return  # it comes late
+        elif why := in_attach(incarnation, attach):
+            self.differences += 1
+            self.out.add(sender, SessionEnded(why))
+            return
         incarnation.attach(session, attach.decided)
         refused, ended = attach_subscriptions(
             incarnation, attach.subscriptions, self.queues, list(self.subscribers())
@@ -275,6 +284,11 @@ class Leader:
         incarnation.send(SessionEnded(reason))
         incarnation.detach(self._now_ms)
 
+    def _contradicted(self, incarnation: RemoteIncarnation, why: str) -> None:
+        """What both ends know differs: the next Attach repairs it (rule 27)."""
+        self.differences += 1
+        self._end_session(incarnation, why)
+
     def _work(self, incarnation: RemoteIncarnation) -> None:
         """What its session has said, in order, as far as that can be done now."""
         if incarnation.works:
@@ -287,6 +301,10 @@ class Leader:
 
     def _handle(self, incarnation: RemoteIncarnation, message: FromEdge) -> bool:
         """Whether it is done; else it waits until the leader delivers, or a purge has ended."""
+        why = from_edge(incarnation, message)
+        if why:
+            self._contradicted(incarnation, why)
+            return True
         if isinstance(message, Operations):
             return self._operate(incarnation, message)
         if isinstance(message, Subscribe):
@@ -498,6 +516,5 @@ class Leader:
         for number, received, held, total in message.counts:
             subscriber = incarnation.subscribers.get(number)
             if subscriber is not None and subscriber.held.below(received) != (held, total):
-                self.differences += 1
-                self._end_session(incarnation, f"the ledgers of subscription {number} differ")
+                self._contradicted(incarnation, f"the ledgers of subscription {number} differ")
                 return

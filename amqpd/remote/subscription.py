@@ -41,6 +41,7 @@ class EdgeSubscription:
         "asked",
         "cancelled",
         "held",
+        "lowering",
         "messages",
         "nbytes",
         "number",
@@ -68,6 +69,8 @@ class EdgeSubscription:
         """the limits that the client leaves"""
         self.asked = 0
         """the question by which they are lowered; 0: none is open"""
+        self.lowering = 0, 0
+        """the limits that it asks for: as one of them goes down, the other may go up"""
         self.received = self.received_bytes = 0
         self.held = Held()
         """what clients have of it and no operation speaks of"""
@@ -80,6 +83,11 @@ class EdgeSubscription:
         """It gets nothing more, and nothing of it is left: both ends forget it (rules 14, 25)."""
         over = self.cancelled or (self.state.get and self.received > 0)
         return over and not self.held and not self.spoken
+
+    @property
+    def allowed(self) -> int:
+        """How many messages the leader may ever deliver, for all that it can have been told in this session."""
+        return max(self.messages, self.lowering[0]) if self.asked else self.messages
 
     def at_attach(self, claims: list[DeliveryClaim]) -> SubscriptionState:
         """Its state for a new session: the limits are those that the client leaves, and no question is open."""

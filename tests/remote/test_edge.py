@@ -5,7 +5,22 @@ from __future__ import annotations
 from amqpd.journal.operation_marks import Refused
 from amqpd.queues.port import Receipt
 from amqpd.remote.edge import Edge, EdgeState
-from amqpd.remote.messages import Attach, Attached, Decided, Operations, Publish, Unknown
+from amqpd.remote.formats import OPERATIONS_MAX, PARTS_MAX
+from amqpd.remote.messages import (
+    Attach,
+    Attached,
+    Decided,
+    Deliver,
+    Lower,
+    Lowered,
+    Operations,
+    Publish,
+    Settle,
+    Settling,
+    Unknown,
+)
+from amqpd.remote.subscription import place
+from tests.remote.holding import Holding
 from tests.remote.simulation.queue import make_run
 
 
@@ -98,3 +113,56 @@ def test_a_publish_that_is_given_up_keeps_its_number() -> None:
     [sent] = attached(edge)
     assert isinstance(sent, Operations)
     assert sent.operations == (Publish((), None),)
+
+
+def test_a_limit_below_what_was_delivered_is_asked_for_once() -> None:
+    """The leader lowers as far as that goes, and would answer the same again and again."""
+    edge = Edge("a", 1)
+    number = edge.get(7, lambda _: True)
+    attached(edge)
+    edge.limit(number, 0, 1 << 60)
+    [asked] = edge.take()
+    assert isinstance(asked, Lower)
+    edge.receive(edge.session, Lowered(number, asked.question, 1, 1 << 60))
+    assert (edge.state, edge.take()) == (EdgeState.ATTACHED, [])
+
+
+def test_what_one_message_may_have_is_said_in_several() -> None:
+    edge = Edge("a", 1)
+    for name in range(OPERATIONS_MAX + 2):
+        edge.purge(name, lambda _: None)
+    sent = attached(edge)
+    found = [(each.first, len(each.operations)) for each in sent if isinstance(each, Operations)]
+    assert found == [(1, OPERATIONS_MAX), (OPERATIONS_MAX + 1, 2)]
+    run = make_run([1])
+    numbers = {edge.publish(queue, run) for queue in range(PARTS_MAX + 1)}
+    assert len(numbers) == 2
+
+
+def test_settles_of_very_many_ranges_are_several_operations() -> None:
+    edge = Edge("a", 1)
+    number = edge.subscribe(7, Holding(), 1 << 30, 1 << 60)
+    attached(edge)
+    count = 2 * (PARTS_MAX + 2)
+    for i in range(count):
+        edge.receive(edge.session, Deliver(number, i + 1, 2 * i, make_run([i]), 0, 1, False))
+    for odd in range(1, count, 2):
+        edge.settle(place(number, odd), place(number, odd))
+    edge.reject(place(number, 1), place(number, count))
+    found = [each.operations for each in edge.take() if isinstance(each, Operations)]
+    settles = [each for operations in found for each in operations if isinstance(each, Settle)]
+    assert [len(each.parts) for each in settles if each.kind is Settling.ACK] == [512] * 8 + [2]
+    assert [len(each.parts) for each in settles if each.kind is Settling.REJECT] == [PARTS_MAX, 2]
+    edge.receive(edge.session, Decided(11, ()))
+    assert (edge.state, edge.lane.reported) == (EdgeState.ATTACHED, 11)
+
+
+def test_the_leader_of_a_later_epoch_than_its_owner_knows_is_not_heard() -> None:
+    """It cannot be told from a lie, after which no honest leader would be heard."""
+    edge = Edge("a", 1)
+    for said in (Attached(6, 0, (), ()), Unknown(6)):
+        edge.attach(5)
+        edge.receive(edge.session, said)
+        assert edge.state is EdgeState.ATTACHING
+    edge.receive(edge.session, Attached(5, 0, (), ()))
+    assert edge.state is EdgeState.ATTACHED

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.journal.operation_marks import OUTCOMES_MAX
 from amqpd.kernel import Run, encode_deliveries
 from amqpd.message.properties import PropertiesReader
 from amqpd.peers.formats import MalformedMessage
 from amqpd.remote.encoding import MESSAGE_BYTES_MAX, bytes_max_of, decode_from_edge, decode_from_leader, encode
-from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, OUTCOMES_MAX, PARTS_MAX
+from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.messages import (
     Attach,
     Attached,
