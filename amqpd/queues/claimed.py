@@ -4,9 +4,9 @@ What comes in: ranges of sequence numbers that an edge claims, or gives back; ra
 out: which of them were ready; the same ranges for the next leader.
 Rules: 1. What is claimed was delivered by another leader, so it may stand behind the cursor. Then the cursor passes
 it, and what is ready in front of it counts as returned, though nobody may have had it (`Backlog.undelivered`).
-2. Nothing is read. What is on disk only is cut into its rows where it is claimed: what is settled of a row is told to
-the journal by rows. 3. A step costs what the segments, rows and stretches in the range do, and those that the cursor
-passes, whatever numbers somebody claims.
+2. Nothing is read. What is on disk only is cut into its rows where it is claimed, or passed: what is settled is told
+to the journal by rows, and a segment that is several of them is ready as a whole. 3. A step costs what the segments,
+rows and stretches in the range do, and those that the cursor passes, whatever numbers somebody claims.
 Not here: who claims what (`amqpd.remote`), which message is next (`backlog.py`).
 """
 
@@ -26,7 +26,6 @@ def hold(backlog: Backlog, first: int, last: int) -> list[tuple[int, int]]:
     last = min(last, store.next_seq - 1)
     if first > last:
         return []
-    store.cut_rows(first, last)
     live = store.live_in(max(first, store.cursor), last)
     if live:
         _pass(backlog, live[-1][1])
@@ -45,15 +44,10 @@ def hold(backlog: Backlog, first: int, last: int) -> list[tuple[int, int]]:
 def _pass(backlog: Backlog, last: int) -> None:
     """The cursor passes the messages up to this one: what of them is ready has come back, as it were."""
     store = backlog.store
+    store.cut_rows(store.cursor, last)
     segments, index = store.segments, store.index_of(store.cursor)
     while index < len(segments) and (segment := segments[index]).first <= last:
-        begin, end = max(segment.first, store.cursor), min(segment.last, last)
-        if segment.row_offsets is None:
-            parts = segment.live_in(begin, end)
-        else:
-            # When it is read, each row becomes a segment of its own.
-            parts = [(max(begin, low), min(end, high)) for low, high in segment.rows_with(begin, end)]
-        for part in parts:
+        for part in segment.live_in(max(segment.first, store.cursor), min(segment.last, last)):
             for low, high in backlog.not_leaving(*part):
                 backlog.returned.add(low, high)
                 _note_undelivered(backlog, low, high)

@@ -134,6 +134,8 @@ class Messages(Expiry):
         while store.cursor < below and store.segments and store.segments[-1].last >= store.cursor:
             end = min(store.at + PURGED_AT_ONCE_MAX, len(store.segments) - 1)
             last, work = min(below - 1, store.segments[end].last), PURGE_WORK * (end - store.at + 1)
+            # What came in since it began may have left memory, and be in one segment with what was there before.
+            store.cut_rows(last, last)
             gone = sum([backlog.leave(*part, PURGED) for part in backlog.not_leaving(store.cursor, last)])
             backlog.settle_leaving(store.cursor, last)
             store.cursor = max(store.cursor, last + 1)

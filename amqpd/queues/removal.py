@@ -117,6 +117,7 @@ class Removal:
         limit, level = self.settings.delivery_limit, self._messages
         for seq, count in found.counts.items():
             if limit is not None and count > limit and isinstance(level, Messages) and level.store.holds(seq):
+                level.store.cut_rows(seq, seq)
                 level.backlog.begin_leaving(level.store.segments[level.store.index_of(seq)], seq, seq)
                 self._die(seq, seq, DELIVERY_LIMIT)
             else:

@@ -186,3 +186,41 @@ def test_after_an_orderly_end_only_what_was_delivered_is_redelivered(harness: Ha
     again = harness.client()
     again.consume("q", "again")
     assert [message.redelivered for message in again.messages()] == [True, True, False, False, False, False]
+
+
+def test_a_purge_in_steps_leaves_what_came_meanwhile_and_left_memory_too(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that the purge takes and rows that it leaves are one stretch on disk by then."""
+    monkeypatch.setattr("amqpd.queues.messages.PURGED_AT_ONCE_MAX", 1)
+    client = filled(harness, 20)
+    queue, gone = harness.node.queues["/", "q"], list[object]()
+    steps = queue.purging(gone.append)
+    next(steps)
+    for number in range(20, 40):
+        publish(harness, client, number)
+    assert any(first < 20 <= last for first, last in on_disk_only(harness))
+    list(steps)
+    assert gone == [20]
+    harness.automatic = True
+    client.consume("q")
+    assert numbers(client) == list(range(20, 40))
+    assert not queue.damage
+
+
+def test_what_had_come_back_too_often_before_a_restart_dies_without_its_neighbours(harness: Harness) -> None:
+    """They are one stretch on disk, and nothing of it has to be read."""
+    harness.automatic = True
+    client = harness.client()
+    client.declare("q", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 3})
+    for number in range(20):
+        publish(harness, client, number)
+    queue_id = harness.node.queues["/", "q"].record.id
+    harness.counts.append((queue_id, 7, 4))
+    harness.restart()
+    client, queue = harness.client(), harness.node.queues["/", "q"]
+    harness.node.to_dispatch.add(queue)
+    harness.step()
+    client.consume("q")
+    assert numbers(client) == [number for number in range(20) if number != 7]
+    assert not queue.damage

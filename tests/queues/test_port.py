@@ -34,6 +34,7 @@ IMPORTS = {
         "node/queue_registry.py": "they are made here",
         "node/ports.py": "what the parts of the leader know of them",
         "node/queue_ports.py": "it has those that are here, and remote ones beside them",
+        "node/led_queue.py": "what clients of other nodes ask of one",
     },
     "amqpd.queues.leader": {
         "management/attention/watch.py": "what needs attention is told by the node that has the queue",
@@ -60,6 +61,7 @@ IMPORTS = {
         "publishing/copies.py": "what the node publishes itself is dispatched",
         "publishing/ports.py": "what takes long is begun in the name of one",
         "publishing/releasing.py": "what was delayed comes from one",
+        "remote/queue.py": "a remote queue says that it has nothing of this kind",
         "scrub.py": "damage is on this node's disk",
         "session/ports.py": "a bug takes one out of service",
         "session/services.py": "a read is of this node's disk",

@@ -23,13 +23,14 @@ SEEDS_TO_FIND_MAX = 500
 SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 
-def _passes(seeds: range) -> None:
+def _passes(seeds: range, is_durable: bool = False) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
         try:
-            counts += run(seed)
+            counts += run(seed, is_durable=is_durable)
         except (LawBroken, Stuck) as error:
-            error.add_note(f"seed {seed}: python -m tests.remote.simulation --first {seed} --seeds 1")
+            more = " --durable" if is_durable else ""
+            error.add_note(f"seed {seed}: python -m tests.remote.simulation --first {seed} --seeds 1{more}")
             raise
     said = (f"{what}: {times:,}" for what, times in counts.most_common())
     print(f"\n{len(seeds)} seeds from {seeds.start}:", *said, sep="\n  ")
@@ -43,6 +44,15 @@ def test_the_law_holds_and_everything_happens() -> None:
 @pytest.mark.slow
 def test_the_law_holds_in_many_seeds() -> None:
     _passes(range(FIRST + SEEDS, FIRST + SEEDS + SEEDS_SLOW))
+
+
+def test_the_law_holds_with_queues_of_the_node() -> None:
+    _passes(range(FIRST, FIRST + SEEDS), is_durable=True)
+
+
+@pytest.mark.slow
+def test_the_law_holds_with_queues_of_the_node_in_many_seeds() -> None:
+    _passes(range(FIRST + SEEDS, FIRST + SEEDS + SEEDS_SLOW), is_durable=True)
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.__module__.rpartition('_')[2]}-{bug.__name__}")

@@ -21,16 +21,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.remote.simulation", description=__doc__.split(":")[0])
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--durable", action="store_true", help="with queues of the node in place of plain ones")
     given = parser.parse_args()
     counts, failed, began_s = Counter[str](), 0, time.monotonic()
     said_s = began_s
     for done, seed in enumerate(range(given.first, given.first + given.seeds), 1):
-        _, found, error = outcome(seed)
+        _, found, error = outcome(seed, given.durable)
         counts += found
         if error:
             failed += 1
             print(f"seed {seed}: {error}", flush=True)
-            print(f"    again: python -m tests.remote.simulation --first {seed} --seeds 1")
+            more = " --durable" if given.durable else ""
+            print(f"    again: python -m tests.remote.simulation --first {seed} --seeds 1{more}")
         now_s = time.monotonic()
         if now_s >= said_s + SAID_S or done == given.seeds:
             said_s = now_s

@@ -16,6 +16,7 @@ from amqpd.remote.leader import CLAIM_WAIT_MS
 from amqpd.remote.messages import Attach, Attached, Counted, DeliveryRange, FromEdge, Operations, Sender, SessionEnded
 from amqpd.remote.source import SessionHandOver
 from amqpd.remote.subscription import NUMBER_BITS
+from tests.remote.simulation.durable import DurableQueue
 from tests.remote.simulation.law import LawBroken
 from tests.remote.simulation.queue import PlainQueue
 
@@ -152,7 +153,7 @@ class Judged:
 
         self.led.leader._requeue_all = judged  # type: ignore[method-assign]
 
-    def _judge_purges(self, queue: PlainQueue) -> None:
+    def _judge_purges(self, queue: PlainQueue | DurableQueue) -> None:
         purge_some = queue.purge_some
 
         def judged(part: list[int]) -> None:

@@ -2,20 +2,21 @@
 
 What comes in: messages of edges; that entries are committed; the time. What goes out: messages; what the law is to
 see of them.
-Rules: 1. Queues are dispatched when something came in, and only while the leader's end says so. 2. A leader that has
-ended, and does not know it, has no leader lease: what it writes is lost.
+Rules: 1. Queues are dispatched when something came in, plain ones only while the leader's end says so. 2. A leader
+that has ended, and does not know it, has no leader lease: what it writes is lost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amqpd.remote.handing import taken_over
 from amqpd.remote.leader import Leader
 from amqpd.remote.messages import Attached, Deliver, FromEdge, FromLeader, Sender
 from amqpd.remote.source import SessionHandOver
+from tests.remote.simulation.durable import DurableQueue, LeadingNode
 from tests.remote.simulation.judged import Judged
-from tests.remote.simulation.log import LeaderLog
+from tests.remote.simulation.log import Contents, LeaderLog
 from tests.remote.simulation.network import Connection
 from tests.remote.simulation.queue import PlainQueue
 
@@ -35,16 +36,9 @@ class Led:
         queues = [each for each in world.all_queues if each not in world.law.gone]
         contents, position = log.contents(world.all_queues), log.last
         self.log = LeaderLog(log, epoch)
-        self.queues = {
-            number: PlainQueue(
-                number,
-                self.log,
-                contents,
-                epoch * EPOCH_NUMBERS,
-                world.bounds[number],
-                clock.chance,
-            )
-            for number in queues
+        self.node: LeadingNode | None = None
+        self.queues: dict[int, Any] = {
+            number: self._queue(number, contents, epoch * EPOCH_NUMBERS) for number in queues
         }
         self.connections: dict[Sender, Connection] = {}
         self.has_ended = False
@@ -65,6 +59,15 @@ class Led:
         world.bugs.led(self)
         is_whole = handed is not None and handed.position == position
         self.judged = Judged(self, handed if is_whole else None)
+
+    def _queue(self, number: int, contents: Contents, first: int) -> PlainQueue | DurableQueue:
+        world = self.world
+        if not world.is_durable:
+            return PlainQueue(number, self.log, contents, first, world.bounds[number], world.clock.chance)
+        if self.node is None:
+            self.node = LeadingNode(self)
+            self.log.take = self.node.take
+        return DurableQueue(self.node, number, self.log, contents, first, world.bounds[number])
 
     @property
     def is_current(self) -> bool:
@@ -108,7 +111,7 @@ class Led:
         """After each input."""
         leader = self.leader
         while not self.has_ended:
-            if leader.delivers:
+            if leader.delivers or self.world.is_durable:
                 for number in leader.queues:
                     self.queues[number].dispatch()
             out = leader.take()

@@ -8,10 +8,12 @@ Not here: how a real log is replicated (`tests/replication/simulation`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from amqpd.journal.operation_marks import ForwarderGone, IncarnationEnded, Marked, MarkRecord, Marks
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.remote.source import SourceLog
 
 
@@ -55,6 +57,8 @@ class Entry(NamedTuple):
     position: int
     epoch: int
     records: tuple[AnyRecord, ...]
+    transaction: JournalTransaction | None
+    """of a leader's journal, if its queues have one (`durable.py`)"""
 
 
 @dataclass
@@ -107,6 +111,8 @@ class LeaderLog(SourceLog):
         self.gathering: list[AnyRecord] = [EpochBegins(epoch)]
         self.next = log.last + 1
         """position of the entry that gathers"""
+        self.take: Callable[[], JournalTransaction] | None = None
+        """what its journal has for the entry"""
 
     @property
     def position(self) -> int:
@@ -122,7 +128,8 @@ class LeaderLog(SourceLog):
         """What gathers becomes an entry of the tail: whether there is something."""
         if not self.gathering:
             return False
-        self.log.tail.append(Entry(self.next, self.epoch, tuple(self.gathering)))
+        transaction = None if self.take is None else self.take()
+        self.log.tail.append(Entry(self.next, self.epoch, tuple(self.gathering), transaction))
         self.gathering = []
         self.next += 1
         return True

@@ -31,7 +31,6 @@ _PROPERTIES = commands.Basic.Properties(delivery_mode=2)
 _HEADER = frame.marshal(header.ContentHeader(body_size=BODY_BYTES, properties=_PROPERTIES), 1)
 _BODY = Struct(">BHIQB")
 _BYTES = len(_METHOD) + len(_HEADER) + _BODY.size
-_AT = len(_METHOD) + len(_HEADER) + 7
 
 
 def make_run(names: list[int]) -> Run:
@@ -41,8 +40,7 @@ def make_run(names: list[int]) -> Run:
 
 
 def name_of(run: Run, i: int) -> int:
-    at = run.start + i * run.stride + _AT
-    return int.from_bytes(run.data[at : at + BODY_BYTES], "big")
+    return int.from_bytes(run.body(i), "big")
 
 
 class PlainQueue(LedQueue):

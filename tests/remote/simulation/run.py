@@ -12,7 +12,9 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import patch
 
+from amqpd.queues import messages
 from amqpd.remote.edge import EdgeState
 from amqpd.remote.messages import Publish
 from tests.remote.simulation.bugs import NoBug
@@ -54,13 +56,14 @@ class Stuck(AssertionError):
     """Without faults it did not converge."""
 
 
-def run(seed: int, bugs: NoBug | None = None) -> Counter[str]:
+def run(seed: int, bugs: NoBug | None = None, is_durable: bool = False) -> Counter[str]:
+    """`is_durable`: with queues of the node (`durable.py`)."""
     bugs, clock = bugs or NoBug(), Clock(seed)
     enabled = gc.isenabled()
     gc.disable()
     try:
-        with bugs.planted():
-            world = World(clock, bugs)
+        with bugs.planted(), patch.object(messages, "PURGED_AT_ONCE_MAX", 2):
+            world = World(clock, bugs, is_durable)
             _safety(world)
             _liveness(world)
     finally:
@@ -69,10 +72,10 @@ def run(seed: int, bugs: NoBug | None = None) -> Counter[str]:
     return clock.counts
 
 
-def outcome(seed: int) -> tuple[int, Counter[str], str]:
+def outcome(seed: int, is_durable: bool = False) -> tuple[int, Counter[str], str]:
     """The seed, what happened, and what was found, if anything was."""
     try:
-        return seed, run(seed), ""
+        return seed, run(seed, None, is_durable), ""
     except Exception as error:  # noqa: BLE001 - told, with the seed
         return seed, Counter(), f"{type(error).__name__}: {error}"
 

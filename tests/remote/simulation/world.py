@@ -29,7 +29,9 @@ from tests.replication.simulation.clock import Clock
 class World:
     """One source, its leader, and nodes with clients of it."""
 
-    def __init__(self, clock: Clock, bugs: NoBug) -> None:
+    def __init__(self, clock: Clock, bugs: NoBug, is_durable: bool = False) -> None:
+        """`is_durable`: its queues are those of the node (`durable.py`)."""
+        self.is_durable = is_durable
         self.clock, self.bugs, self.law, self.log = clock, bugs, Law(), Log()
         chance = random.Random(f"world of {clock.seed}")
         names = list("abc"[: chance.choice([2, 2, 3])])
@@ -179,6 +181,8 @@ class World:
         while tail and tail[0].position <= position:
             entry = tail.pop(0)
             self.log.committed.append(entry)
+            if led.node is not None and entry.epoch == led.epoch and entry.transaction is not None:
+                led.node.committed(entry.transaction)
             for record in entry.records:
                 self.law.commit(record, self.channel_of)
                 self.applied.apply(record)
