@@ -100,6 +100,10 @@ class Queue(LeaderQueue):
             assert isinstance(self.messages, Messages)
             self.messages.recover(found)
             self.removal.recover(found)
+            if self.record.source:
+                # Another leader may have delivered any of it, and what its log was to say of that it may have lost:
+                # it delivers before that is committed.
+                self.messages.mark_redelivered(0, found.next_seq)
         self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:

@@ -187,6 +187,17 @@ def test_messages_of_all_queues_are_theirs_in_the_end(many: Many) -> None:
     assert "messages_without_queue" not in dict(many.harness.logged)
 
 
+def test_what_is_there_may_have_been_delivered_by_another_leader(many: Many) -> None:
+    """Whatever the log says of that: a leader delivers before it is committed."""
+    many.begin_with({0: 5})
+    many.go_on()
+    queue = many.node.queues["/", "q0"]
+    many.harness.automatic = True
+    many.client.publish(b"new", "q0")
+    assert queue.redelivered() == [(0, 4)]
+    assert [next(iter(queue.levels())).is_redelivered(seq) for seq in range(6)] == [True] * 5 + [False]
+
+
 def test_a_source_that_ends_before_it_has_begun_leaves_no_queue(many: Many) -> None:
     many.begin_with()
     many.end()
