@@ -24,11 +24,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from amqpd.journal.operation_marks import MarkChange
 from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.sqlite import statement_parameters
 from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES, Checkpoints
 from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.mark_rows import MarkRows
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
@@ -41,14 +43,18 @@ class Shape(NamedTuple):
     row_bytes: int
     row_messages: int
     queues: int
+    marks: int = 0
+    """of edges whose operations it has"""
 
 
 SHAPES = (
     Shape("nothing", 0, 0, 1, 1),
     Shape("1 row of 200 B", 1, 200, 1, 1),
+    Shape("1 row of 200 B, 1 mark", 1, 200, 1, 1, 1),
     Shape("1 row of 20 kB", 1, 20_000, 200, 1),
     Shape("1 row of 200 kB", 1, 200_000, 2000, 1),
     Shape("50 rows of 200 B, 50 queues", 50, 200, 1, 50),
+    Shape("the same, 4 marks", 50, 200, 1, 50, 4),
     Shape("50 rows of 20 kB, 50 queues", 50, 20_000, 200, 50),
     Shape("2,000 rows of 100 B, 200 queues", 2000, 100, 1, 200),
 )
@@ -78,6 +84,7 @@ def incarnation(shape: Shape, *, deletes: bool = True) -> Iterator[JournalTransa
             cut.settled, cut.deletes = settled, deletable
             deletable = settled
             settled = [SeqRange(row.queue_id, row.first_seq, row.last_seq) for row in cut.rows]
+        cut.marks = [MarkChange(f"node-{at}", incarnation=7, mark=index, heard=index) for at in range(shape.marks)]
         first += -(-shape.rows // shape.queues) * shape.row_messages
         yield cut
 
@@ -124,6 +131,8 @@ def interpreter_us(shape: Shape) -> float:
         def execute(self, *_: object) -> Nothing:
             return self
 
+        executemany = execute
+
         def fetchone(self) -> tuple[int, int, int]:
             return 0, 0, 0
 
@@ -132,7 +141,7 @@ def interpreter_us(shape: Shape) -> float:
     disk.__dict__.update(_recovered=True, _failure=None, kept=None, _mark=None, path=Path())
     sources = SourceProgress({0: SourceHead(0, 2)})
     disk.__dict__.update(_sources=sources, _discards=Discards([], sources.is_committed))
-    disk.__dict__.update(_marks=QueueMarks({}), names={"identity": ""})
+    disk.__dict__.update(_marks=QueueMarks({}), _operations=MarkRows({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set(), _noted={})
     disk.__dict__.update(checkpoints=Checkpoints(connection, Path("no.db"), nullcontext(), 0, sources.log_begins))
     source = incarnation(shape)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from amqpd.journal.errors import DiskFailure
+from amqpd.journal.operation_marks import MarkChange, OperationMark, OutcomeRange
 from amqpd.journal.records import JournalDamaged, Recovered, SeqRange
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import JournalTransaction
@@ -20,7 +21,8 @@ from tests.journal.disks import RESERVE_BYTES, deadlines, row, transaction
 
 def nth(index: int) -> JournalTransaction:
     """Two rows, the second with deadlines; settles the first of the transaction before; deletes what was settled two
-    transactions ago. A message of each row comes back, the second row's once more in the next transaction."""
+    transactions ago. A message of each row comes back, the second row's once more in the next transaction. The mark
+    of an edge, which refused something, and has been heard up to two transactions ago."""
     first = index * 10
     return transaction(
         index,
@@ -29,6 +31,7 @@ def nth(index: int) -> JournalTransaction:
         *([SeqRange(1, first - 10, first - 6)] if index > 1 else []),
         deletes=[SeqRange(1, first - 20, first - 16)] if index > 2 else [],
         delivered={1: first},
+        marks=[MarkChange("edge", incarnation=1, mark=index, heard=index - 2, ranges=(refused(index),))],
         counts=[(1, first, 1), (1, first + 5, 1), *([(1, first - 5, 2)] if index > 1 else [])],
     )
 
@@ -37,11 +40,17 @@ def expiring(first: int) -> bytes:
     return deadlines((first + 1000, first, first + 1), (first + 2000, first + 4, first + 4))
 
 
+def refused(index: int) -> OutcomeRange:
+    return OutcomeRange(0, index, index, 0, index)
+
+
 def check(recovered: Recovered) -> None:
     """Recovery after any number of `nth`: all of the first ones, nothing of the others."""
     index = recovered.index
     expected = [(10 * n + 5, 10 * n + 9) for n in range(1, index + 1)] + [(10 * index, 10 * index + 4)] * (index > 0)
-    queue = recovered.queues.get(1)
+    queue, marks = recovered.queues.get(1), recovered.marks_of(0)
+    left = tuple([refused(n) for n in range(max(1, index - 1), index + 1)])
+    assert marks.marks == ({("edge", 1): OperationMark(index, left)} if index else {})
     assert [(each.first_seq, each.last_seq) for each in (queue.rows if queue else [])] == sorted(expected)
     if queue is not None:
         assert all(each.settled == [] for each in queue.rows)
