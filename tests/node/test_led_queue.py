@@ -388,15 +388,21 @@ def test_a_queue_that_is_not_served_takes_nothing_and_swallows_what_is_settled(s
     assert (queue.ready_count, queue.unacked_count, harness.bugs) == (1, 2, [])
 
 
+class Faulty(Taker):
+    """Its credit cannot be told."""
+
+    def credit(self) -> int:
+        raise RuntimeError("a bug")
+
+
 def test_a_fault_of_the_queue_takes_it_out_of_service_and_nothing_else() -> None:
-    harness, led, queue = made()
-    led.publish(make_run([1, 2, 3]), False)
-    queue.backlog.store.segments[0].runs = None
-    queue.backlog.store.segments[0].body_size = "none"  # type: ignore[assignment]
-    assert led.hold(0, 1) == []
+    harness, led, queue = made(**{"x-max-length": 1, "x-overflow": "reject-publish"})
+    led.consume(Faulty(), unheard)
+    assert led.publish(make_run([1, 2]), False) == 0
     assert queue.state is QueueState.CRASHED
     assert len(harness.bugs) == 1
     assert led.publish(make_run([4]), False) == 0
+    assert led.hold(0, 1) == []
 
 
 def test_a_get_waits_for_what_must_be_read() -> None:
