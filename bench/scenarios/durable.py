@@ -35,12 +35,15 @@ class DurableClosed:
 
     connections: int
     consumer: str
+    quorum: bool = False
+    """a quorum queue: at all brokers of a cluster"""
 
     def __call__(self, setting: Setting) -> Result:
         connections = max(1, round(self.connections * min(1.0, setting.scale)))
         before = fdatasync_ms(setting.work_dir, SYNC_SECONDS)
         with Topology(setting.url) as topology:
-            queue = topology.queue(durable=True)
+            arguments: dict[str, str | int] = {"x-queue-type": "quorum"} if self.quorum else {}
+            queue = topology.queue(durable=True, arguments=arguments)
             publisher = {"role": "closed", "key": queue, "connections": connections, "body_bytes": BODY_BYTES}
             publisher["persistent"] = True
             if self.consumer == "none":
@@ -106,5 +109,23 @@ SCENARIOS = [
         "durable-paced-1k",
         "latency of confirm and delivery at 1,000 persistent messages a second; durable queue, acks",
         Paced(1_000, durable=True),
+    ),
+    Scenario(
+        "quorum-closed-1-ack",
+        "as durable-closed-1-ack, a quorum queue (for --cluster)",
+        DurableClosed(1, "ack", quorum=True),
+        needs_cluster=True,
+    ),
+    Scenario(
+        "quorum-closed-1-stored",
+        "as durable-closed-1-stored, a quorum queue (for --cluster)",
+        DurableClosed(1, "none", quorum=True),
+        needs_cluster=True,
+    ),
+    Scenario(
+        "quorum-paced-1k",
+        "as durable-paced-1k, a quorum queue (for --cluster)",
+        Paced(1_000, durable=True, quorum=True),
+        needs_cluster=True,
     ),
 ]

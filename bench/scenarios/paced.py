@@ -23,11 +23,14 @@ class Paced:
     per_second: int
     durable: bool = False
     """persistent messages in a durable queue, whose consumer acknowledges"""
+    quorum: bool = False
+    """a quorum queue: at all brokers of a cluster"""
 
     def __call__(self, setting: Setting) -> Result:
         per_second = max(PER_SECOND_MIN, round(self.per_second * min(1.0, setting.scale)))
         with Topology(setting.url) as topology:
-            queue = topology.queue(durable=self.durable)
+            arguments: dict[str, str | int] = {"x-queue-type": "quorum"} if self.quorum else {}
+            queue = topology.queue(durable=self.durable, arguments=arguments)
             publisher = {
                 "role": "paced_publish",
                 "key": queue,
