@@ -30,7 +30,7 @@ class Disk(Protocol):
     def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         """Returns when everything is on stable storage (fsync). Any exception but `errors.DiskFull` means that the
         outcome is unknown: the caller stops the node and never tries again. DiskFull means that nothing was written:
-        the same transaction may be committed again when there is space. ValueError: `index` is not the next one.
+        the same transaction may be committed again when there is space. ValueError: its `after` is not the last one.
         Without `housekeeping`, for which `prompt` must be true, it writes and syncs what it is given, and nothing
         else that lasts is done."""
         ...

@@ -48,6 +48,8 @@ class JournalTransaction:
         marks: list[MarkChange] | None = None,
     ) -> None:
         self.index = index
+        self.after = index - 1
+        """the last transaction that the disk was given: those in between had nothing"""
         self.rows = [] if rows is None else rows
         self.settled = [] if settled is None else settled
         self.deletes = [] if deletes is None else deletes
@@ -66,6 +68,21 @@ class JournalTransaction:
         self.unusable = {**self.unusable, source: reason}
         self.writes = [write for write in self.writes if source_of(write) != source]
         self.committed = {each: position for each, position in self.committed.items() if each != source}
+
+    @property
+    def writes_nothing(self) -> bool:
+        """No disk need be given it: somebody waits for its number only. What is known to be `committed` waits."""
+        return not (
+            self.rows
+            or self.settled
+            or self.deletes
+            or self.delivered
+            or self.counts
+            or self.dropped
+            or self.marks
+            or self.entries
+            or self.writes
+        )
 
     @property
     def is_brief(self) -> bool:

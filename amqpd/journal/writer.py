@@ -3,7 +3,8 @@
 What comes in: the pure buffer, and a `Disk`. What goes out: durable numbers; rows.
 Rules: 1. Group commit: while a transaction is on its way to the disk the next one gathers; there is no timer. 2. A
 commit whose outcome is unknown is never tried again: the exception ends the node. 3. A disk that is full has written
-nothing: publishers wait (an alarm), and the same transaction is tried again until there is space.
+nothing: publishers wait (an alarm), and the same transaction is tried again until there is space. 4. A transaction
+that has nothing is not given to the disk: who waits for it waits for other nodes only.
 Not here: what a transaction is made of (`buffer.py`), SQL (`sqlite/disk.py`).
 """
 
@@ -84,6 +85,8 @@ class JournalWriter:
         self._reserve_released = False
         self._flushed: trio.Event | None = None
         """somebody waits until nothing is left to commit"""
+        self._given = buffer.index - 1
+        """the last transaction that the disk has"""
         self._refused: JournalTransaction | None = None
         """by a full disk, when it was to be committed at once"""
         self._committing = self._resting = False
@@ -106,7 +109,7 @@ class JournalWriter:
         """Commit what gathers on the caller's thread, and tell it. It calls when nobody else has anything to do, and
         is back after little more than a sync of the disk. False: that would take longer, so `run` does it. Raises
         what `Disk.commit` raises."""
-        buffer, began = self._buffer, perf_counter()
+        began = perf_counter()
         if (
             self._committing
             or self._full
@@ -116,10 +119,12 @@ class JournalWriter:
         ):
             self.want_commit()
             return False
-        transaction = buffer.take()
+        transaction = self._take()
         if self._on_unusable is not None:
             transaction.own = frozenset()
-        if not self._commit_promptly(transaction, began):
+        if self._passes(transaction):
+            self._prompt_at = began
+        elif not self._commit_promptly(transaction, began):
             self._refused = transaction
             self.want_commit()
             return False
@@ -156,17 +161,37 @@ class JournalWriter:
                 # Where clients wait for each commit there is always a next one, and each takes longer here.
                 left = self._is_for_caller() and self._left_to_caller()
 
-    async def _commit_next(self) -> None:
+    def _take(self) -> JournalTransaction:
+        transaction = self._buffer.take()
+        transaction.after = self._given
+        return transaction
+
+    def _passes(self, transaction: JournalTransaction) -> bool:
+        """It was just taken, and has nothing for the disk. What is known to be committed goes with one that has."""
+        if self._full or not transaction.writes_nothing:
+            return False
+        for source, position in transaction.committed.items():
+            self._buffer.note_committed(source, position)
+        transaction.committed = {}
+        return True
+
+    async def _commit_next(self, *, rests: bool = False) -> None:
+        """`rests`: also if it only tells the disk what is committed."""
         nbytes, refused = self._buffer.gathered_bytes, self._refused
-        transaction, self._refused = refused or self._buffer.take(), None
+        transaction, self._refused = refused or self._take(), None
         self._committing, self._kept_thread = True, False
+        passes = refused is None and not rests and self._passes(transaction)
         if self._on_unusable is not None:
             transaction.own = frozenset()
         if transaction.entries or self._buffer.led_sources:
             await self._make_entries(transaction, nbytes <= ENTERED_HERE_BYTES_MAX)
-        brief = refused is None and nbytes <= LEFT_BYTES_MAX and transaction.is_brief
-        if not (brief and self._alone() and self._commit_here(transaction)):
-            await self._commit(transaction)
+        if passes and not transaction.writes:
+            self._kept_thread = True
+        else:
+            brief = refused is None and nbytes <= LEFT_BYTES_MAX and transaction.is_brief
+            if not (brief and self._alone() and self._commit_here(transaction)):
+                await self._commit(transaction)
+            self._given = transaction.index
         self._committing = False
         self._tell(transaction)
 
@@ -185,6 +210,7 @@ class JournalWriter:
         except DiskFull as error:
             _forget_locals(error)
             return False
+        self._given = transaction.index
         self._prompt_at = perf_counter()
         self._promptness.took(began, self._prompt_at)
         return True
@@ -234,14 +260,14 @@ class JournalWriter:
                 self._resting = self._shrunk = False
             elif self._resting and self._buffer.deletable and not self._buffer.held:
                 # What was written with replicas is known to be committed later, and nobody wakes this for it.
-                await self._commit_next()
+                await self._commit_next(rests=True)
                 self._resting = self._shrunk = False
             elif self._resting:
                 if not self._shrunk and perf_counter() >= self._rests_since + RESTING_S:
                     self._shrunk = not await self._step(rests=True)
             elif perf_counter() >= self._prompt_at + HOUSEKEEPING_IDLE_S:
                 if self._buffer.deletable and not self._buffer.held:
-                    await self._commit_next()
+                    await self._commit_next(rests=True)
                 # Between the last step and here the pump may have committed something that leaves the disk later.
                 more = await self._step() or self._buffer.deletable
                 self._resting, self._rests_since = not more, perf_counter()

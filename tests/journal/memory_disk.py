@@ -198,7 +198,7 @@ class MemoryDisk:
     prompt = True
 
     def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
-        if not self._recovered or transaction.index != self.platter.index + 1:
+        if not self._recovered or transaction.after != self.platter.index:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
         if transaction.entries:
             raise ValueError("entries of sources become writes before they are committed")

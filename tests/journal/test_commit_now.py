@@ -88,7 +88,7 @@ def writer(buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock) -> Journ
 async def test_it_is_on_the_disk_and_told_when_it_returns(
     writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told
 ) -> None:
-    buffer.force()
+    buffer.delivered(1, 1)
     assert writer.commit_now()
     assert (disk.index, told, disk.plain) == (1, [1], [])
     assert (buffer.stored_index, buffer.committed_index) == (1, 1)
@@ -99,7 +99,7 @@ async def test_it_is_on_the_disk_and_told_when_it_returns(
 async def test_what_takes_longer_is_the_writers(
     writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told, why: str
 ) -> None:
-    buffer.force()
+    buffer.delivered(1, 1)
     if why == "large":
         buffer.gathered_bytes = SMALL_BYTES + 1
     elif why == "a queue is deleted":
@@ -126,12 +126,12 @@ async def test_after_slow_ones_the_next_ones_are_the_writers_for_a_while(
 
     disk.hook = slow
     for _ in range(times or 100):
-        buffer.force()
+        buffer.delivered(1, 1)
         assert writer.commit_now()
     if times is None:
         return
     disk.hook = lambda: None
-    buffer.force()
+    buffer.delivered(1, 1)
     assert not writer.commit_now()
     clock.s += PAUSE_S_MIN / 2
     assert not writer.commit_now()
@@ -158,7 +158,7 @@ async def test_none_while_the_writer_has_one(
     class Watch(trio.abc.Instrument):
         def after_task_step(self, task: object) -> None:
             if told == [1] and buffer.index == 3 and len(tries) < 100:
-                buffer.force()
+                buffer.delivered(1, 1)
                 tries.append(writer.commit_now())
 
     trio.lowlevel.add_instrument(Watch())
@@ -166,7 +166,7 @@ async def test_none_while_the_writer_has_one(
         nursery.start_soon(writer.run)
         await trio.testing.wait_all_tasks_blocked()
         if not housekeeping:
-            buffer.force()
+            buffer.delivered(1, 1)
             writer.want_commit()
         await told.wait_for(3)
         nursery.cancel_scope.cancel()
@@ -187,9 +187,9 @@ async def test_what_a_full_disk_refuses_is_tried_again_by_the_writer(
             raise DiskFull("no space left")
 
     disk.hook = full
-    buffer.force()
+    buffer.delivered(1, 1)
     assert not writer.commit_now()
-    buffer.force()
+    buffer.delivered(1, 1)
     assert not writer.commit_now(), "the refused one comes first"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
@@ -206,7 +206,7 @@ async def test_a_failure_of_the_disk_is_raised_and_nothing_is_told(
         raise DiskFailure("fsync")
 
     disk.hook = fails
-    buffer.force()
+    buffer.delivered(1, 1)
     with pytest.raises(DiskFailure):
         writer.commit_now()
     assert not told
@@ -224,7 +224,7 @@ class Publishers:
     def durable(self, index: int) -> None:
         if self._left:
             self._left -= 1
-            self._buffer.force()
+            self._buffer.delivered(1, 1)
         self._told.append(index)
 
 
@@ -243,7 +243,7 @@ async def test_after_one_of_its_own_the_writer_leaves_the_next_one_to_a_caller_t
     writer = JournalWriter(buffer, disk, publishers.durable, lambda full: None, left_to_caller=left_to_caller)
     disk.prompt = False
     disk.hook = lambda: setattr(disk, "prompt", disk.index >= 1)
-    buffer.force()
+    buffer.delivered(1, 1)
     assert not writer.commit_now()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
@@ -265,7 +265,7 @@ async def test_it_goes_on_by_itself_where_clients_send_many_at_a_time(
 
     def durable(index: int) -> None:
         if index < 3:
-            buffer.force()
+            buffer.delivered(1, 1)
             buffer.gathered_bytes = LEFT_BYTES_MAX + 1
         told.append(index)
 
@@ -275,7 +275,7 @@ async def test_it_goes_on_by_itself_where_clients_send_many_at_a_time(
 
     asked: list[int] = []
     writer = JournalWriter(buffer, disk, durable, lambda full: None, left_to_caller=left_to_caller)
-    buffer.force()
+    buffer.delivered(1, 1)
     writer.want_commit()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
@@ -291,7 +291,7 @@ async def test_what_was_left_to_a_caller_who_does_not_come_is_committed_all_the_
     monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001 if wants == "time" else 60)
     publishers = Publishers(buffer, told, 1)
     writer = JournalWriter(buffer, disk, publishers.durable, lambda full: None, left_to_caller=lambda: True)
-    buffer.force()
+    buffer.delivered(1, 1)
     writer.want_commit()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)

@@ -40,7 +40,7 @@ async def test_a_flush_ends_when_the_pump_has_committed_what_it_waits_for() -> N
         with trio.fail_after(60):
             # Which of the two tasks is first in a round is chance.
             while len(by_pump) < 20:
-                buffer.force()
+                buffer.delivered(1, 1)
                 flushing = True
                 await writer.flush()
                 flushing = False
@@ -102,7 +102,7 @@ async def commit_at(due: float, buffer: JournalBuffer, writer: JournalWriter) ->
 
 async def flush_at(due: float, buffer: JournalBuffer, writer: JournalWriter, flushed: trio.Event) -> None:
     await trio.sleep_until(due)
-    buffer.force()
+    buffer.delivered(1, 1)
     await writer.flush()
     flushed.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -91,3 +92,21 @@ def test_it_is_taken_for_one_row_and_nothing_else(disk: SqliteDisk, monkeypatch:
     for transaction in others:
         disk.commit(transaction)
     assert taken == [1]
+
+
+def test_transactions_without_anything_between_are_no_gap(tmp_path: Path) -> None:
+    """They are not given to the disk, and rows that the record does not tell of follow it one by one."""
+    disk = SqliteDrive(tmp_path / "journal").open()
+    disk.recover()
+    for index, after in ((1, 0), (2, 1), (6, 2), (7, 6)):
+        transaction = JournalTransaction(index, [Row(1, index, index, b"x")])
+        transaction.after = after
+        disk.commit(transaction)
+    with pytest.raises(ValueError, match="transaction 9 follows 8, and not 7"):
+        disk.commit(JournalTransaction(9, [Row(1, 9, 9, b"x")]))
+    shutil.copytree(tmp_path / "journal", tmp_path / "crashed")
+    disk.close()
+    again = SqliteDrive(tmp_path / "crashed").open()
+    assert again.recover().index == 7
+    assert [row.first_seq for row in again.read(1, 0, 9, 1 << 20)] == [1, 2, 6, 7]
+    again.close()

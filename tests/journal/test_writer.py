@@ -15,6 +15,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
+from amqpd.peers.entry import Position
 from tests.journal.disks import MemoryDrive, row, store
 from tests.journal.memory_disk import MemoryDisk
 
@@ -189,3 +190,27 @@ async def test_a_disk_that_stays_full_gets_its_log_copied_at_each_try(monkeypatc
             await tried.wait()
         nursery.cancel_scope.cancel()
     assert released[: TRIES - 1] == list(range(1, TRIES))
+
+
+async def test_a_transaction_that_has_nothing_is_told_and_not_given_to_the_disk() -> None:
+    given: list[tuple[int, dict[int, Position]]] = []
+
+    class Disk(MemoryDisk):
+        def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
+            given.append((transaction.index, transaction.committed))
+
+    disk, buffer, told = Disk(), JournalBuffer(), list[int]()
+    writer = JournalWriter(buffer, disk, told.append, lambda full: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        for forced in (True, True, False):
+            if forced:
+                buffer.force()
+                buffer.note_committed(5, (3, 1))
+            else:
+                buffer.delivered(1, 1)
+            with trio.fail_after(60):
+                await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert (told, buffer.stored_index) == ([1, 2, 3], 3)
+    assert given == [(3, {5: (3, 1)})]

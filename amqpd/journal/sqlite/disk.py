@@ -146,8 +146,10 @@ class SqliteDisk(Adopts):
         if self._failure is not None:  # not by a call: this is done for each commit
             raise DiskFailure(self._failure)
         sources, local = self._sources, self._sources.local
-        if not self._recovered or transaction.index != local.idx + 1:
-            raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
+        if not self._recovered or transaction.after != local.idx:
+            raise ValueError(f"transaction {transaction.index} follows {transaction.after}, and not {local.idx}")
+        if transaction.index != local.idx + 1:
+            sources.record_due()
         if transaction.writes or transaction.committed or transaction.entries or transaction.unusable:
             self._commit_of_sources(transaction, outcome)
         elif transaction.is_one_row and not (self._discards.pending or self._noted or self.checkpoints.shared):

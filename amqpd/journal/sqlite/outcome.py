@@ -40,7 +40,7 @@ class JointOutcome:
                 whole.writes,
                 whole.committed,
             )
-            left.own, left.unusable = whole.own, whole.unusable
+            left.after, left.own, left.unusable = whole.after, whole.own, whole.unusable
             return left
 
     def leave_out(self, source: int, reason: str) -> None:

@@ -146,6 +146,10 @@ class SourceProgress:
         older database."""
         self._due = True
 
+    def record_due(self) -> None:
+        """Transactions that had nothing were left out. Rows that the record does not tell of follow it one by one."""
+        self._due = True
+
     def put(self, heads: Iterable[SourceHead]) -> None:
         """These are on the disk."""
         for head in heads:

@@ -71,7 +71,7 @@ class SimulatedDisk:
 
     def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         platter = self._platter
-        if transaction.index != platter.index + 1:
+        if transaction.after != platter.index:
             raise ValueError(f"transaction {transaction.index} does not follow {platter.index}")
         platter.index = transaction.index
         kept = platter.kept

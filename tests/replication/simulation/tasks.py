@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -154,6 +155,7 @@ def on_simulated_time(clock: Clock) -> Iterator[None]:
         CapacityLimiter=_Limiter,
         CancelScope=_cancel_scope,
         move_on_after=Scope,
+        lowlevel=SimpleNamespace(checkpoint=partial(_sleep, 0)),
         sleep=_sleep,
         to_thread=SimpleNamespace(run_sync=_run_sync),
     )
