@@ -46,6 +46,7 @@ FullBecause = Literal["disk", "majorities", "numbers"]
 FULL_BYTES = 32 << 20  # while more waits for the writer, publishers are not read: some tens of ms of any disk
 # Not more takes a disk as long as an empty transaction does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
+SETTLES_SOON_BYTES = 32 << 10  # some consumers take messages one at a time; of a stream, something always is left
 FADING = 8  # what a transaction brought counts this many ones later for a third of it
 
 
@@ -135,9 +136,18 @@ class JournalBuffer:
     @property
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
-        of_others = self.led_sources or self._writes
         rare = self._dropped or self._marks or self._paged or self._counts
-        return bool(self._segments or self._forced or rare or of_others)
+        wanted = self.led_sources and any(led.numbers.wanted for led in self.led_sources.values())
+        return bool(self._segments or self._forced or self._writes or rare or wanted)
+
+    @property
+    def settles_soon(self) -> bool:
+        """Little gathers, and all of it that has to be written is messages which consumers may settle before."""
+        return (
+            self.unwritten.is_left
+            and self.gathered_bytes <= SETTLES_SOON_BYTES
+            and not (self._writes or self._dropped or self._marks or self._paged or self._counts)
+        )
 
     @property
     def small(self) -> bool:

@@ -12,7 +12,8 @@ for less than a sync takes. 4. While a commit lasts on the pump's thread, all cl
 or when some took long on the average, the next ones go to a thread for a pause. A disk with a hiccup now and then is
 hardly noticed, neither by those that wait for confirms nor by others. 5. Each time that this happens soon after the
 last pause, the next is twice as long: a slow disk takes some hundredths of all clients' time. A process that the
-system does not let run looks like a slow disk, too.
+system does not let run looks like a slow disk, too. 6. With replicas rules 1 and 2 spare the commits of all of them,
+and the frames; there it is the writer's task that waits, and it sleeps.
 Not here: what is committed, and what is small enough for the pump's thread (`buffer.py`), what is settled before it
 is written (`unwritten.py`), who carries commits out (`writer.py`).
 """
@@ -25,7 +26,7 @@ from typing import Final
 
 from amqpd.journal.buffer import JournalBuffer
 
-# A success is worth some three commits, and a try costs a third of one.
+# Of the pump: a success is worth some three commits, and a try costs a third of one.
 SUCCESS: Final = 4
 CREDIT_MAX: Final = 32
 # Without credit one commit of this many is waited with: that costs them one part in two hundred.
@@ -35,7 +36,9 @@ TRY_EACH: Final = 64
 class SettlingOdds:
     """Decides whether a commit waits for a moment, by how often that was worth it."""
 
-    def __init__(self) -> None:
+    def __init__(self, success: int = SUCCESS) -> None:
+        """`success`: how many tries without success it makes up for."""
+        self._success = success
         self._credit = CREDIT_MAX
         self._refused = 0
 
@@ -51,7 +54,7 @@ class SettlingOdds:
 
     def tried(self, worth_it: bool) -> None:
         """What was waited with is not needed any more, or it is."""
-        self._credit = min(self._credit + SUCCESS, CREDIT_MAX) if worth_it else max(self._credit - 1, 0)
+        self._credit = min(self._credit + self._success, CREDIT_MAX) if worth_it else max(self._credit - 1, 0)
 
 
 # Some part of what a disk takes.
@@ -100,6 +103,51 @@ class CommitTiming:
         if self._tried:
             self._tried = 0
             self._odds.tried(False)
+
+
+# What one try of a leader costs at most; a consumer has it, settles it and is read within some tenths of it. There is
+# no shorter sleep (`epoll`), and to stay awake would keep the peers from their sockets.
+SETTLES_S: Final = 0.001
+# Nobody waits for acknowledgements: with the next message they are one frame and one commit at each node.
+ACKS_S: Final = 0.002
+
+
+class LeaderTiming:
+    """Decides when the next transaction of a node that leads replicated sources is cut: it is a frame to each peer,
+    and a commit at each. Times are seconds of one clock."""
+
+    def __init__(self, journal: JournalBuffer) -> None:
+        self._journal = journal
+        # A try that fails takes about as long as what a success spares.
+        self._odds = SettlingOdds(1)
+        self._index = 0
+        """the transaction that the next three are of"""
+        self._began_s = 0.0
+        """since when there is something in it, or somebody waits for it"""
+        self._urgent = False
+        """somebody does"""
+        self._tries = False
+        """it is put off for consumers"""
+
+    def wait_until(self, now_s: float) -> float:
+        """It is cut at this time, if that is not over; earlier, if this says so when something has changed."""
+        journal = self._journal
+        if not journal.led_sources:
+            return 0.0
+        if self._index != journal.index:
+            self._index, self._began_s, self._urgent, self._tries = journal.index, now_s, False, False
+        if not journal.urgent:
+            return self._began_s + ACKS_S
+        if not self._urgent:
+            self._urgent, self._began_s = True, now_s
+            self._tries = journal.settles_soon and self._odds.tries_next()
+        return self._began_s + SETTLES_S if self._tries and journal.settles_soon else 0.0
+
+    def cut(self) -> None:
+        """It is cut now."""
+        if self._tries and self._index == self._journal.index:
+            self._odds.tried(not self._journal.unwritten.is_left)
+            self._tries = False
 
 
 TOOK_S_MAX: Final = 0.02

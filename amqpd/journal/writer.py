@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.commit_timing import Promptness
+from amqpd.journal.commit_timing import LeaderTiming, Promptness
 from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull, DisksLost
 from amqpd.journal.records import Row
@@ -97,12 +97,15 @@ class JournalWriter:
         self._kept_thread = False
         """the last commit of `run` did"""
         self._prompt_at = -math.inf
+        self._timing = LeaderTiming(buffer)
+        self._puts_off = False
+        """`run` waits with the next transaction"""
         self._promptness = Promptness()
         """of commits on the caller's thread"""
 
     def want_commit(self) -> None:
         """There is something to write."""
-        if not self._committing:
+        if not self._committing and not (self._puts_off and self._timing.wait_until(now := perf_counter()) > now):
             self._work.set()
 
     def commit_now(self) -> bool:
@@ -154,12 +157,28 @@ class JournalWriter:
             await self._wait_for_work(left)
             left, self._work = False, trio.Event()
             while self._pending and not left:
-                await self._commit_next()
-                if self._kept_thread:
-                    # Nobody else has had a turn.
-                    await trio.lowlevel.checkpoint()
+                if not await self._is_put_off():
+                    await self._commit_next()
+                    if self._kept_thread:
+                        # Nobody else has had a turn.
+                        await trio.lowlevel.checkpoint()
                 # Where clients wait for each commit there is always a next one, and each takes longer here.
                 left = self._is_for_caller() and self._left_to_caller()
+
+    async def _is_put_off(self) -> bool:
+        """Where that spares its replicas something (`LeaderTiming`): then it has waited, and is to ask again."""
+        if not self._buffer.led_sources or self._flushed is not None or self._refused is not None:
+            return False
+        now_s = perf_counter()
+        until_s = self._timing.wait_until(now_s)
+        if until_s <= now_s:
+            self._timing.cut()
+            return False
+        self._puts_off, self._work = True, trio.Event()
+        with trio.move_on_after(until_s - now_s):
+            await self._work.wait()
+        self._puts_off = False
+        return True
 
     def _take(self) -> JournalTransaction:
         transaction = self._buffer.take()

@@ -7,7 +7,12 @@ import math
 import pytest
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.commit_timing import GATHER_S, CommitTiming
+from amqpd.journal.commit_timing import ACKS_S, GATHER_S, SETTLES_S, CommitTiming, LeaderTiming
+from amqpd.peers.entry import START, new_entry
+from amqpd.queues.backlog import Backlog
+from amqpd.replication.replica import Appended
+from tests.journal.test_led_sources import leader
+from tests.journal.test_numbers import run
 
 SETTLE_S = 0.001
 
@@ -85,3 +90,56 @@ def test_others_are_waited_for_if_many_came_with_the_last_ones(
     assert timing.wait_until() == 100.0 + GATHER_S
     journal.came = 25
     assert timing.wait_until() <= clock.s
+
+
+# Of a node that leads a replicated source
+
+
+@pytest.fixture
+def led() -> tuple[JournalBuffer, LeaderTiming, Backlog]:
+    buffer = JournalBuffer()
+    backlog = leader(buffer)
+    buffer.take()  # the first entry, which reserves numbers
+    return buffer, LeaderTiming(buffer), backlog
+
+
+def test_for_acknowledgements_no_frame_is_cut_at_once(led: tuple[JournalBuffer, LeaderTiming, Backlog]) -> None:
+    buffer, timing, _ = led
+    buffer.delivered(20, 1)
+    assert timing.wait_until(5.0) == timing.wait_until(5.001) == 5.0 + ACKS_S
+    buffer.force()
+    assert timing.wait_until(5.001) == 0.0
+
+
+def test_a_frame_is_put_off_until_all_of_it_is_settled(
+    led: tuple[JournalBuffer, LeaderTiming, Backlog],
+) -> None:
+    buffer, timing, backlog = led
+    backlog.publish(run(), True, 0)
+    assert timing.wait_until(5.0) == timing.wait_until(5.0005) == 5.0 + SETTLES_S
+    buffer.unwritten.settled(20)
+    assert timing.wait_until(5.0005) == 0.0
+
+
+def test_it_is_not_put_off_where_consumers_settle_later(led: tuple[JournalBuffer, LeaderTiming, Backlog]) -> None:
+    buffer, timing, backlog = led
+    waits = []
+    for _ in range(200):
+        backlog.publish(run(), True, 0)
+        waits.append(timing.wait_until(5.0))
+        timing.cut()
+        buffer.take()
+    assert waits[:32] == [5.0 + SETTLES_S] * 32
+    assert waits[32:].count(0.0) == 200 - 32 - 2  # it is tried now and then
+
+
+def test_what_another_leader_has_sent_waits_for_no_consumer(led: tuple[JournalBuffer, LeaderTiming, Backlog]) -> None:
+    buffer, timing, backlog = led
+    backlog.publish(run(), True, 0)
+    buffer.write([Appended(new_entry(7, (3, 1), START, b"payload"))])
+    assert timing.wait_until(5.0) == 0.0
+
+
+def test_a_node_that_leads_nothing_puts_nothing_off(journal: JournalBuffer) -> None:
+    journal.retire(1, 0, 0)
+    assert LeaderTiming(journal).wait_until(5.0) == 0.0

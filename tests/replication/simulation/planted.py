@@ -30,7 +30,7 @@ REQUIRED: dict[str, Seeds] = {
     "catch-up that resurrects": {disks.DeadRowsLive: 0},
     "undo by idx alone": {disks.UndoByIdxAlone: 4, copies.ByIdxAlone: 3},
     "a resend that undoes what is longer": {copies.ResendUndoesWhatIsLonger: 16},
-    "a vote that overtakes the writer": {copies.VoteOvertakesTheWriter: 13},
+    "a vote that overtakes the writer": {copies.VoteOvertakesTheWriter: 98},
     "a wiped replica that acknowledges": {leaders.WipedReplicaAcknowledges: 0},
     "two leaders of one epoch after an old store came back": {leaders.TwoLeadersOfOneEpoch: 3},
     "half of an even set": {leaders.HalfOfAnEvenSet: 14},
