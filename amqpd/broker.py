@@ -222,11 +222,11 @@ class Broker:
             self._read,
             self._writer.want_commit,
             clock.ms,
-            # What other forwarders send comes by trio, and waits for nobody's turn.
-            lambda: self._cluster is None and self._alone(),
+            self._alone,
             busy_wait_s(self._settings.busy_wait_us),
             self._writer.commit_now,
             self._audit.writer.sink.record,
+            waits_here=self._cluster is None,
         )
         if self._cluster is not None:
             self._cluster.start(self.node, self.pump.run_effects)

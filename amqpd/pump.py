@@ -84,8 +84,10 @@ class Pump:
         busy_wait_s: float = 0.0,
         commit_now: Callable[[], bool] = lambda: False,
         record: Callable[[], None] = lambda: None,
+        waits_here: bool = True,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
+        `waits_here`: nothing that is urgent comes otherwise than by its sockets, so it may wait for these alone;
         `busy_wait_s`: see `transport/readiness.py`; `commit_now`: see `JournalWriter`, without it commits are only
         wanted; `record` writes the audit log, before anything is sent or committed where that is urgent, else at the
         end of a turn."""
@@ -100,6 +102,7 @@ class Pump:
         self._commit_now = commit_now
         self._timing = CommitTiming(node.journal, busy_wait_s, perf_counter)
         self._alone = alone
+        self._waits_here = waits_here
         self._busy_wait_s = busy_wait_s
         self._record = record
         self._audit = node.audit.buffer
@@ -150,7 +153,7 @@ class Pump:
                 events = self._epoll.poll(0)
                 if not events and not self._behind:
                     self._rested = True
-                    if self._alone():
+                    if self._waits_here and self._alone():
                         events = self._at_rest()
             self._end_turn()
 

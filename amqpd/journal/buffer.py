@@ -46,6 +46,7 @@ FullBecause = Literal["disk", "majorities", "numbers"]
 FULL_BYTES = 32 << 20  # while more waits for the writer, publishers are not read: some tens of ms of any disk
 # Not more takes a disk as long as an empty transaction does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
+LED_SMALL_BYTES = 32 << 10  # an entry is joined, summed and sent before
 SETTLES_SOON_BYTES = 32 << 10  # some consumers take messages one at a time; of a stream, something always is left
 FADING = 8  # what a transaction brought counts this many ones later for a third of it
 
@@ -155,10 +156,8 @@ class JournalBuffer:
         records = len(self._segments) + len(self._settled) + len(self._retired) + len(self._deletable)
         return (
             records + len(self._delivered) + len(self._marks) <= SMALL_RECORDS
-            and self.gathered_bytes <= SMALL_BYTES
-            and not (
-                self._paged or self._counts or self._dropped or self.led_sources or self._writes or self._committed
-            )
+            and self.gathered_bytes <= (LED_SMALL_BYTES if self.led_sources else SMALL_BYTES)
+            and not (self._paged or self._counts or self._dropped or self._writes)
         )
 
     def lead(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:

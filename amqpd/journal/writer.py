@@ -100,6 +100,8 @@ class JournalWriter:
         self._timing = LeaderTiming(buffer)
         self._puts_off = False
         """`run` waits with the next transaction"""
+        self._waiting: trio.CancelScope | None = None
+        """in which `run` waits for work"""
         self._promptness = Promptness()
         """of commits on the caller's thread"""
 
@@ -113,6 +115,8 @@ class JournalWriter:
         is back after little more than a sync of the disk. False: that would take longer, so `run` does it. Raises
         what `Disk.commit` raises."""
         began = perf_counter()
+        if self._buffer.led_sources and self._waits(began):
+            return True
         if (
             self._committing
             or self._full
@@ -122,10 +126,14 @@ class JournalWriter:
         ):
             self.want_commit()
             return False
+        self._timing.cut()
         transaction = self._take()
+        passes = self._passes(transaction)
         if self._on_unusable is not None:
             transaction.own = frozenset()
-        if self._passes(transaction):
+        if transaction.entries or self._buffer.led_sources:
+            self._send(transaction, self._encoded(transaction))
+        if passes and not transaction.writes:
             self._prompt_at = began
         elif not self._commit_promptly(transaction, began):
             self._refused = transaction
@@ -136,6 +144,18 @@ class JournalWriter:
         self._tell(transaction)
         return True
 
+    def _waits(self, now_s: float) -> bool:
+        """The next transaction is put off (`LeaderTiming`), and `run` will see to it."""
+        wait_s = self._timing.wait_until(now_s) - now_s
+        if wait_s <= 0 or self._committing or self._flushed is not None or self._refused is not None:
+            return False
+        if not self._puts_off:
+            if self._waiting is None:
+                return False
+            # To wake it, so that it sleeps again, would take as long as what it waits for.
+            self._waiting.deadline = min(self._waiting.deadline, trio.current_time() + wait_s)
+        return True
+
     def _is_quick(self, now_s: float) -> bool:
         """A commit of what gathers may keep its caller's thread."""
         return self._promptness.expected(now_s) and self._buffer.small and self._disk.prompt
@@ -144,7 +164,7 @@ class JournalWriter:
         """After a commit of `run`: what has gathered is so little that somebody waits for each of its messages. Those
         of a client that sends many at a time are better read while the thread commits."""
         buffer = self._buffer
-        if not buffer.pending or self._full or buffer.gathered_bytes > LEFT_BYTES_MAX:
+        if not buffer.pending or self._full or buffer.gathered_bytes > LEFT_BYTES_MAX or buffer.led_sources:
             return False
         return self._is_quick(perf_counter())
 
@@ -202,8 +222,10 @@ class JournalWriter:
         passes = refused is None and not rests and self._passes(transaction)
         if self._on_unusable is not None:
             transaction.own = frozenset()
-        if transaction.entries or self._buffer.led_sources:
-            await self._make_entries(transaction, nbytes <= ENTERED_HERE_BYTES_MAX)
+        if refused is None and (transaction.entries or self._buffer.led_sources):
+            little = nbytes <= ENTERED_HERE_BYTES_MAX or not transaction.entries
+            payloads = self._encoded(transaction) if little else await self._in_thread(self._encoded, transaction)
+            self._send(transaction, payloads)
         if passes and not transaction.writes:
             self._kept_thread = True
         else:
@@ -234,19 +256,21 @@ class JournalWriter:
         self._promptness.took(began, self._prompt_at)
         return True
 
-    async def _make_entries(self, transaction: JournalTransaction, little: bool) -> None:
-        """Of what it has of leaders here, as far as they are those that it had when it was taken. `little`: not worth
-        a turn of the thread."""
+    def _encoded(self, transaction: JournalTransaction) -> list[bytes]:
+        """The payloads of its entries; where they are much, in a thread."""
+        if not transaction.entries:
+            return []
+        return list(map(cast("SourcesDisk", self._disk).payload, transaction.entries))
+
+    def _send(self, transaction: JournalTransaction, payloads: list[bytes]) -> None:
+        """What it has of leaders here, to their peers, as far as they are those that it had when it was taken."""
         entries, transaction.entries = transaction.entries, []
         mine: dict[int, bytes] = {}
-        if entries:
-            encode = cast("SourcesDisk", self._disk).payload
-            payloads = list(map(encode, entries)) if little else await self._in_thread(list, map(encode, entries))
-            led_sources = self._buffer.led_sources
-            for entry, payload in zip(entries, payloads, strict=True):
-                led = led_sources.get(entry.source)
-                if led is not None and led.epoch == entry.epoch:
-                    mine[entry.source] = payload
+        led_sources = self._buffer.led_sources
+        for entry, payload in zip(entries, payloads, strict=True):
+            led = led_sources.get(entry.source)
+            if led is not None and led.epoch == entry.epoch:
+                mine[entry.source] = payload
         if self._on_unusable is not None:
             transaction.own = frozenset(mine)
         transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
@@ -272,10 +296,11 @@ class JournalWriter:
         for each confirm would wait for that too."""
         self._resting = self._shrunk = False
         while left or not self._pending:
-            with trio.move_on_after(self._rest_s) as waiting:
+            with trio.move_on_after(self._rest_s) as self._waiting:
                 await self._work.wait()
+            waiting, self._waiting = self._waiting, None
             self._work, left = trio.Event(), False
-            if not waiting.cancelled_caught:
+            if self._pending or not waiting.cancelled_caught:
                 self._resting = self._shrunk = False
             elif self._resting and self._buffer.deletable and not self._buffer.held:
                 # What was written with replicas is known to be committed later, and nobody wakes this for it.

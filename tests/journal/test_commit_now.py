@@ -10,13 +10,18 @@ import trio.testing
 
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
-from amqpd.journal.commit_timing import CREDIT_MAX, PAUSE_S_MIN, SUCCESS, TRY_EACH, SettlingOdds
+from amqpd.journal.commit_timing import ACKS_S, CREDIT_MAX, PAUSE_S_MIN, SUCCESS, TRY_EACH, SettlingOdds
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import SourceEntry
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
+from amqpd.peers.entry import START, new_entry
+from amqpd.queues.backlog import Backlog
+from amqpd.replication.replica import Appended, Write
 from tests.journal.disks import appended
 from tests.journal.memory_disk import MemoryDisk
+from tests.journal.test_led_sources import EPOCH, SOURCE, leader
+from tests.journal.test_numbers import run
 
 pytestmark = pytest.mark.trio
 
@@ -376,3 +381,73 @@ async def test_patience_lasts_while_some_tries_succeed() -> None:
     assert tries == CREDIT_MAX + 10
     patience.tried(True)
     assert patience.tries_next()
+
+
+# Of a node that leads replicated sources
+
+
+def led(buffer: JournalBuffer, disk: Disk, told: Told) -> tuple[JournalWriter, Backlog, list[tuple[int, set[int]]]]:
+    """The last: what was cut, its sources."""
+    backlog, cuts = leader(buffer), list[tuple[int, set[int]]]()
+
+    def cut(index: int, payloads: dict[int, bytes]) -> list[Write]:
+        cuts.append((index, set(payloads)))
+        return [Appended(new_entry(source, (EPOCH, index), START, data)) for source, data in payloads.items()]
+
+    writer = JournalWriter(buffer, disk, told.append, lambda full: None, cut=cut, alone=lambda: True)
+    return writer, backlog, cuts
+
+
+async def test_what_a_leader_has_is_sent_and_committed_when_it_returns(
+    buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock
+) -> None:
+    writer, backlog, cuts = led(buffer, disk, told)
+    backlog.publish(run(), True, 0)
+    writer._timing._odds._credit = 0
+    assert writer.commit_now()
+    assert (cuts, told, disk.index, disk.plain) == ([(1, {SOURCE})], [1], 1, [])
+    buffer.force()
+    assert writer.commit_now()
+    assert (cuts[1:], told, disk.index) == ([(2, set())], [1, 2], 1)
+
+
+async def test_what_a_full_disk_refused_of_a_leader_is_not_sent_again(
+    buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "FULL_RETRY_S", 0)
+    writer, backlog, cuts = led(buffer, disk, told)
+    backlog.publish(run(), True, 0)
+    writer._timing._odds._credit = 0
+    disk.full = True
+    assert not writer.commit_now()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        disk.full = False
+        await told.wait_for(1)
+        nursery.cancel_scope.cancel()
+    assert cuts == [(1, {SOURCE})]
+
+
+async def test_what_is_put_off_is_cut_by_the_writer_in_time(
+    buffer: JournalBuffer,
+    disk: Disk,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    monkeypatch.setattr(writer_module, "perf_counter", trio.current_time)
+    writer, _, cuts = led(buffer, disk, told)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        buffer.force()
+        writer.want_commit()
+        await told.wait_for(1)
+        await trio.testing.wait_all_tasks_blocked()
+        began_s = trio.current_time()
+        buffer.delivered(20, 1)
+        assert writer.commit_now()
+        assert cuts == [(1, set())]
+        await told.wait_for(2)
+        assert trio.current_time() - began_s == pytest.approx(ACKS_S)
+        nursery.cancel_scope.cancel()

@@ -86,7 +86,7 @@ def test_the_mark_of_operations_is_in_the_entry_that_has_their_effects():
     backlog = leader(buffer)
     buffer.take()
     buffer.note_mark(SOURCE, marked(3, Refused(2, 0, 1)))
-    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, False)
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, True)
     backlog.publish(run(), True, 0)
     buffer.note_mark(SOURCE, marked(4, Refused(4, 0, 1)))
     buffer.hold()
