@@ -18,6 +18,7 @@ import trio
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import VERSION, encode
 from amqpd.journal.sqlite.state import SourceState
 from amqpd.journal.transaction import JournalTransaction
@@ -147,3 +148,26 @@ def test_what_gathers_of_it_goes_on_from_nothing_and_is_not_written() -> None:
     taken = buffer.take()
     assert taken.writes == [appended(GOOD, b"")]
     assert taken.committed == {}
+
+
+def test_of_several_disks_each_is_given_all_that_a_transaction_has() -> None:
+    """The marks of operations of the local source were not among it."""
+    names = [
+        "rows",
+        "settled",
+        "deletes",
+        "delivered",
+        "counts",
+        "dropped",
+        "entries",
+        "writes",
+        "committed",
+        "marks",
+    ]
+    whole = JournalTransaction(7)
+    whole.after, whole.own = 5, frozenset([BAD])
+    for name in names:
+        setattr(whole, name, type(getattr(whole, name))([("of", name)]))
+    left = JointOutcome(whole).left()
+    assert [getattr(left, name) for name in ("index", "after", "own")] == [7, 5, {BAD}]
+    assert [getattr(left, name) for name in names] == [getattr(whole, name) for name in names]

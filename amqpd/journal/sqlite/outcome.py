@@ -39,6 +39,7 @@ class JointOutcome:
                 whole.entries,
                 whole.writes,
                 whole.committed,
+                whole.marks,
             )
             left.after, left.own, left.unusable = whole.after, whole.own, whole.unusable
             return left
