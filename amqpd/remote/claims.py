@@ -17,6 +17,7 @@ from functools import partial
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd.queues.port import unheard
+from amqpd.remote.formats import CLAIMS_MAX
 from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.messages import DeliveryClaim, DeliveryRange, SubscriptionState
@@ -65,15 +66,17 @@ def attach_subscriptions(
     for gone in before.values():
         give_back(gone, gone.take_all())
         leave(gone)
-    givers = [each for each in others if each.gives_way]
+    _give_way(kept, [each for each in others if each.gives_way])
     refused = [
         part
         for gives_way in (False, True)  # what a client holds goes first
         for subscriber, claims in kept
         for claim in claims
         if claim.gives_way is gives_way
-        for part in _claim(subscriber, claim, givers)
+        for part in _claim(subscriber, claim)
     ]
+    if len(refused) > CLAIMS_MAX:
+        refused = [part for subscriber, _ in kept for part in _refuse_all(subscriber)]
     for subscriber, _ in kept:
         if not join(subscriber):
             ended.append(subscriber.number)
@@ -130,15 +133,42 @@ def _cut(claim: DeliveryClaim, first: int, last: int) -> DeliveryClaim:
     return claim._replace(number=first, seq=claim.seq + first - claim.number, size=last - first + 1)
 
 
-def _claim(
-    subscriber: RemoteSubscriber, claim: DeliveryClaim, givers: Iterable[RemoteSubscriber]
-) -> list[DeliveryRange]:
-    """What of it is ready it holds from now on; what could not be given. `givers` hold by claims that give way."""
+def _give_way(
+    kept: Iterable[tuple[RemoteSubscriber, list[DeliveryClaim]]], givers: Iterable[RemoteSubscriber]
+) -> None:
+    """What clients claim, and `givers` hold by claims that give way, is ready."""
+    wanted: dict[LedQueue, list[tuple[int, int]]] = {}
+    for subscriber, claims in kept:
+        for claim in claims:
+            if not claim.gives_way:
+                wanted.setdefault(subscriber.queue, []).append((claim.seq, claim.seq + claim.size - 1))
+    spans = {queue: _spans(found) for queue, found in wanted.items()}
+    for each in givers:
+        if each.queue in spans:
+            give_back(each, each.gives_way.take_messages(spans[each.queue]))
+
+
+def _spans(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same, ascending, with those that overlap as one."""
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if spans and first <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(last, spans[-1][1])
+        else:
+            spans.append((first, last))
+    return spans
+
+
+def _refuse_all(subscriber: RemoteSubscriber) -> list[DeliveryRange]:
+    """There are more gaps in what is ready than an answer can name: nothing is given, and all goes back."""
+    give_back(subscriber, subscriber.take_all())
+    subscriber.unacked = 0
+    return [DeliveryRange(subscriber.number, 1, subscriber.delivered)] if subscriber.delivered else []
+
+
+def _claim(subscriber: RemoteSubscriber, claim: DeliveryClaim) -> list[DeliveryRange]:
+    """What of it is ready it holds from now on; what could not be given."""
     last_seq = claim.seq + claim.size - 1
-    if not claim.gives_way:
-        for other in givers:
-            if other.queue is subscriber.queue:
-                give_back(other, other.gives_way.take_messages(claim.seq, last_seq))
     held = subscriber.gives_way if claim.gives_way else subscriber.held
     refused, seq = [], claim.seq
     for first, last in subscriber.queue.hold(claim.seq, last_seq):

@@ -23,7 +23,7 @@ from amqpd.peers.entry import EPOCH_MAX
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt
 from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
-from amqpd.remote.formats import OPERATIONS_MAX, PARTS_MAX
+from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.held import Range
 from amqpd.remote.messages import (
     Attach,
@@ -291,7 +291,16 @@ class Edge:
                 if held.size:
                     claim = DeliveryClaim(held.number, held.seq, held.size, number, each.gives_way)
                     claims.setdefault(subscription, []).append(claim)
-        subscriptions = [each.at_attach(claims.get(number, [])) for number, each in self._subscriptions.items()]
+        subscriptions, left = [], CLAIMS_MAX
+        for number, of in self._subscriptions.items():
+            spoken = claims.get(number, [])
+            if len(of.held) + len(spoken) > left:
+                # More than one message names: as if these claims had been refused.
+                self.claims_refused += of.held.count
+                of.held.take_all()
+                spoken = []
+            left -= len(of.held) + len(spoken)
+            subscriptions.append(of.at_attach(spoken))
         self._attach = Attach(self._operations.decided, tuple(subscriptions))
         self._new, self._credited, self._lowered = {}, {}, []
         self._unasked = [question for question, _ in self._questions.values()]

@@ -11,8 +11,12 @@ Not here: who holds them (`subscription.py` at the edge, `subscriber.py` at the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
+
+# Finding it takes longer than moving half of it.
+BLOCK_RANGES_MAX = 512
 
 
 class Range(NamedTuple):
@@ -38,10 +42,11 @@ class Range(NamedTuple):
 class Held:
     """The deliveries that somebody holds of one subscription."""
 
-    __slots__ = ("_ranges", "count", "sum")
+    __slots__ = ("_blocks", "count", "sum")
 
     def __init__(self) -> None:
-        self._ranges: list[Range] = []
+        self._blocks: list[list[Range]] = [[]]
+        """none is empty, except an only one"""
         self.count = 0
         self.sum = 0
         """of the numbers"""
@@ -50,27 +55,58 @@ class Held:
         return self.count > 0
 
     def __iter__(self) -> Iterator[Range]:
-        return iter(self._ranges)
+        return chain.from_iterable(self._blocks)
+
+    def __len__(self) -> int:
+        """How many ranges there are."""
+        return sum(map(len, self._blocks))
 
     def add(self, number: int, seq: int, count: int) -> None:
         """These, of which none is there yet."""
-        ranges = self._ranges
         self._count(number, count, 1)
-        at = len(ranges)
-        if ranges and ranges[-1].number > number:
-            at = bisect_right(ranges, number, key=_number)
-        if at:
-            before = ranges[at - 1]
+        blocks = self._blocks
+        at, block = len(blocks) - 1, blocks[-1]
+        index = len(block)
+        if block and block[-1].number > number:
+            at = self._block_of(number)
+            block = blocks[at]
+            index = bisect_right(block, number, key=_number)
+        if index:
+            before = block[index - 1]
             if before.last + 1 == number and before.last_seq + 1 == seq:
-                ranges[at - 1] = Range(before.number, before.seq, before.size + count)
+                block[index - 1] = Range(before.number, before.seq, before.size + count)
                 return
-        ranges.insert(at, Range(number, seq, count))
+        if index == len(block) >= BLOCK_RANGES_MAX:
+            blocks.insert(at + 1, [Range(number, seq, count)])
+            return
+        block.insert(index, Range(number, seq, count))
+        self._split(at)
 
     def take(self, first: int, last: int) -> list[Range]:
         """Take out what is there of the numbers first..last, in order."""
-        ranges = self._ranges
+        if not self.count:
+            return []
+        blocks, taken = self._blocks, list[Range]()
+        begin = at = self._block_of(first)
+        while at < len(blocks) and blocks[at][0].number <= last:
+            self._take_of(blocks[at], first, last, taken)
+            at += 1
+        left = [block for block in blocks[begin:at] if block]
+        if len(left) < at - begin:
+            blocks[begin:at] = left
+        elif at == begin + 1:
+            self._split(begin)
+        if not blocks:
+            blocks.append([])
+        for each in taken:
+            self._count(each.number, each.size, -1)
+        return taken
+
+    @staticmethod
+    def _take_of(ranges: list[Range], first: int, last: int, taken: list[Range]) -> None:
+        """Out of one block."""
         at = max(bisect_right(ranges, first, key=_number) - 1, 0)
-        end, taken, rest = at, list[Range](), list[Range]()
+        end, rest = at, list[Range]()
         while end < len(ranges) and ranges[end].number <= last:
             each = ranges[end]
             low, high = max(first, each.number), min(last, each.last)
@@ -84,29 +120,43 @@ class Held:
                     rest.append(each.cut(high + 1, each.last))
             end += 1
         ranges[at:end] = rest
-        for each in taken:
-            self._count(each.number, each.size, -1)
-        return taken
 
     def take_all(self) -> list[Range]:
-        taken, self._ranges, self.count, self.sum = self._ranges, [], 0, 0
+        taken = list(self)
+        self._blocks, self.count, self.sum = [[]], 0, 0
         return taken
 
-    def take_messages(self, first_seq: int, last_seq: int) -> list[Range]:
-        """Take out what is there of the messages first_seq..last_seq: looks at all ranges."""
+    def take_messages(self, spans: Sequence[tuple[int, int]]) -> list[Range]:
+        """Take out what is there of these messages: (first, last) sequence numbers, ascending, none in two of them.
+        Looks at all ranges once."""
         found = []
-        for each in self._ranges:
-            low, high = max(first_seq, each.seq), min(last_seq, each.last_seq)
-            if low <= high:
-                found.append((each.number + low - each.seq, each.number + high - each.seq))
+        for each in self:
+            at = max(bisect_right(spans, each.seq, key=_first) - 1, 0)
+            while at < len(spans) and spans[at][0] <= each.last_seq:
+                low, high = max(spans[at][0], each.seq), min(spans[at][1], each.last_seq)
+                if low <= high:
+                    found.append((each.number + low - each.seq, each.number + high - each.seq))
+                at += 1
         return [taken for first, last in found for taken in self.take(first, last)]
 
     def below(self, number: int) -> tuple[int, int]:
         """How many there are with this number or a lower one, and the sum of their numbers."""
-        if not self._ranges or self._ranges[-1].last <= number:
+        last = self._blocks[-1]
+        if not last or last[-1].last <= number:
             return self.count, self.sum
-        parts = [each.cut(each.number, min(each.last, number)) for each in self._ranges if each.number <= number]
+        parts = [each.cut(each.number, min(each.last, number)) for each in self if each.number <= number]
         return sum([each.size for each in parts]), sum([_sum(each.number, each.size) for each in parts])
+
+    def _block_of(self, number: int) -> int:
+        """The block in which a range with this number would be, of several or one that is not empty."""
+        return max(bisect_right(self._blocks, number, key=_first_number) - 1, 0) if len(self._blocks) > 1 else 0
+
+    def _split(self, at: int) -> None:
+        """The block in two, if it has too many ranges."""
+        block = self._blocks[at]
+        if len(block) > 2 * BLOCK_RANGES_MAX:
+            self._blocks.insert(at + 1, block[BLOCK_RANGES_MAX:])
+            del block[BLOCK_RANGES_MAX:]
 
     def _count(self, number: int, count: int, sign: int) -> None:
         self.count += sign * count
@@ -115,6 +165,14 @@ class Held:
 
 def _number(each: Range) -> int:
     return each.number
+
+
+def _first_number(block: list[Range]) -> int:
+    return block[0].number
+
+
+def _first(span: tuple[int, int]) -> int:
+    return span[0]
 
 
 def _sum(number: int, count: int) -> int:

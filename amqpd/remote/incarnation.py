@@ -11,6 +11,7 @@ Not here: what operations do (`leader.py`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -81,7 +82,8 @@ class RemoteIncarnation:
         self._undecided: deque[tuple[int, int]] = deque()
         """(position in the log, mark): when that is committed, this mark is decided"""
         self._outcomes: list[Outcome] = []
-        """not heard by the edge, in order"""
+        """not heard by the edge, in the order of their numbers: with each message those are found that it is about,
+        without a look at the others, of which there may be a hundred thousand"""
         self._ranges = 0
         """of them, as the log has them"""
         self._noted = 0
@@ -151,9 +153,13 @@ class RemoteIncarnation:
     def hear(self, decided: int) -> None:
         """The edge has heard of all outcomes up to this operation."""
         self.heard = max(self.heard, decided)
-        if self._outcomes and self._outcomes[0].number <= decided:
-            self._outcomes = [each for each in self._outcomes if each.number > decided]
-            self._ranges = len(ranges_of(self._outcomes))
+        outcomes = self._outcomes
+        heard = bisect_right(outcomes, decided, key=_number)
+        if heard:
+            self._ranges -= len(ranges_of(outcomes[:heard]))
+            if heard < len(outcomes) and range_of(outcomes[heard]).follows(range_of(outcomes[heard - 1])):
+                self._ranges += 1  # what is left of a range
+            del outcomes[:heard]
 
     def done(self, number: int, outcomes: list[Outcome]) -> None:
         """Its next operation is done; what is to be told of it."""
@@ -177,7 +183,7 @@ class RemoteIncarnation:
 
     def record(self, heard: int) -> Marked:
         """What the entry has that has the effects up to the mark."""
-        fresh = [each for each in self._outcomes if each.number > self._noted]
+        fresh = self._outcomes[bisect_right(self._outcomes, self._noted, key=_number) :]
         self._noted = self.mark
         if self.purged:
             fresh.append(Purged(self.mark + 1, self.purged))
@@ -193,6 +199,11 @@ class RemoteIncarnation:
 
     def tell(self) -> None:
         """What is decided, with the outcomes that the session has not heard."""
-        outcomes = [each for each in self._outcomes if self._told < each.number <= self.decided]
+        first = bisect_right(self._outcomes, self._told, key=_number)
+        outcomes = self._outcomes[first : bisect_right(self._outcomes, self.decided, key=_number)]
         self._told = max(self._told, self.decided)
         self.send(Decided(self.decided, tuple(outcomes)))
+
+
+def _number(outcome: Outcome) -> int:
+    return outcome.number

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from amqpd.remote import contradictions, incarnation
+from amqpd.remote import claims, contradictions, incarnation
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.messages import (
     Attach,
@@ -21,6 +21,8 @@ from amqpd.remote.messages import (
     Decided,
     Deliver,
     DeliveredCounts,
+    DeliveryClaim,
+    DeliveryRange,
     Empty,
     FromEdge,
     FromLeader,
@@ -202,3 +204,26 @@ def test_a_leader_keeps_some_of_what_waits(bound: str) -> None:
         assert ended(leading) == []
         leading.tell(SENDER, Operations(4, (Publish((1,), run),), 0, 0))
     assert ended(leading) == ["more waits than a leader keeps"]
+
+
+def test_more_refusals_than_an_answer_names_are_refusals_of_all() -> None:
+    """A claim of very many messages, of which each second one is ready."""
+    leading = Leading()
+    leading.tell(SENDER, Attach(0, ()))
+    leading.tell(SENDER, Operations(1, (Publish((1,), make_run(list(range(20)))),), 0, 0))
+    queue = leading.queues[1]
+    first = queue.ready[0]
+    del queue.ready[::2]
+    claimed = DeliveryClaim(1, first, 20, 0, False)
+    attach = Attach(0, (SubscriptionState(1, 1, 20, 0, 20, claims=(claimed,)), state(2)))
+    with patch.object(claims, "CLAIMS_MAX", 10):
+        leading.tell(Sender("a", 1, 2), attach)
+        assert len(answer_of(leading).refused) == 10
+        with patch.object(claims, "CLAIMS_MAX", 9):
+            leading.tell(Sender("a", 1, 3), attach)
+    assert answer_of(leading).refused == (DeliveryRange(1, 1, 20),)
+    assert len(queue.ready) == 10
+
+
+def answer_of(leading: Leading) -> Attached:
+    return [each for _, each in leading.take() if isinstance(each, Attached)][-1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from amqpd.journal.operation_marks import Refused
 from amqpd.queues.port import Receipt
+from amqpd.remote import edge as edge_module
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.formats import OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.messages import (
@@ -166,3 +169,21 @@ def test_the_leader_of_a_later_epoch_than_its_owner_knows_is_not_heard() -> None
         assert edge.state is EdgeState.ATTACHING
     edge.receive(edge.session, Attached(5, 0, (), ()))
     assert edge.state is EdgeState.ATTACHED
+
+
+def test_claims_that_no_message_can_have_are_as_if_refused() -> None:
+    edge = Edge("a", 1)
+    few, many = [edge.subscribe(7, Holding(), 1 << 30, 1 << 60) for _ in range(2)]
+    attached(edge)
+    for number, count in ((few, 3), (many, 5)):
+        for i in range(count):
+            edge.receive(edge.session, Deliver(number, i + 1, 2 * i, make_run([i]), 0, 1, False))
+    edge.settle(place(many, 1), place(many, 1))
+    with patch.object(edge_module, "CLAIMS_MAX", 4):
+        edge.attach()
+    [said] = edge.take()
+    assert isinstance(said, Attach)
+    assert [len(each.claims) for each in said.subscriptions] == [3, 0]
+    assert edge.claims_refused == 4
+    edge.settle(place(many, 2), place(many, 5))
+    assert edge.operation_count == 1
