@@ -94,11 +94,8 @@ def joined(ranges: Iterable[OutcomeRange]) -> list[OutcomeRange]:
 
 def _within(ranges: Iterable[OutcomeRange], first: int, last: int) -> list[OutcomeRange]:
     """Of operations first..last."""
-    return [
-        each._replace(first=max(first, each.first), last=min(last, each.last))
-        for each in ranges
-        if each.first <= last and each.last >= first
-    ]
+    parts = [each._replace(first=max(first, each.first), last=min(last, each.last)) for each in ranges]
+    return [each for each in parts if each.first <= each.last]
 
 
 class Marked(NamedTuple):

@@ -163,6 +163,12 @@ def test_how_far_a_purge_has_come_is_said_again_until_it_is_done():
         assert made_of(*change.records()).marks["f", 1].outcomes == expected
 
 
+def test_a_purge_under_way_that_is_like_the_one_before_it_is_forgotten_beside_that():
+    """One range of both, of which the first is heard and the second not done."""
+    marks = made_of(Marked("f", 1, 2, 0, (Purged(2, 3), Purged(3, 3))), Marked("f", 1, 2, 2, ()))
+    assert marks.marks["f", 1] == OperationMark(2)
+
+
 def test_a_newer_incarnation_ends_the_one_before_it():
     marks = made_of(Marked("f", 3, 9, 0, (Refused(9, 0, 1),)), Marked("f", 5, 2, 0, ()))
     assert (marks.marks, marks.ended) == ({("f", 5): OperationMark(2)}, {"f": 4})
