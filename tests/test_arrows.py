@@ -60,7 +60,7 @@ ARROWS = {
     "pump": "faults kernel vocabulary journal flow session node connection transport",
     "datadir": "errors faults journal peers storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
-    "cluster": "errors vocabulary peers peers.links journal replication config node storage journal.sqlite "
+    "cluster": "errors vocabulary peers peers.links journal replication remote config node storage journal.sqlite "
     "topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "errors faults kernel vocabulary wire message exchanges topology journal audit security queues "

@@ -40,6 +40,7 @@ SHELL = (
     "amqpd.cluster.runner",
     "amqpd.cluster.unclaimed_queues",
     "amqpd.cluster.search",
+    "amqpd.cluster.sessions",
     "amqpd.cluster.swaps",
     "amqpd.cluster.set_requests",
     "amqpd.commands",

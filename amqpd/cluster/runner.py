@@ -37,6 +37,7 @@ from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
+from amqpd.cluster.sessions import Sessions
 from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues
 from amqpd.cluster.view import NodeClusterView
@@ -52,7 +53,7 @@ from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.links import Links
 from amqpd.peers.messages import FROM_ACCEPTOR, Hello, Message, Page, Query, SnapshotPart
-from amqpd.peers.versions import HIGHEST
+from amqpd.peers.versions import HAS_DATA_LINKS, HIGHEST
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import MetadataStore, StoreUnavailable, StoreUnreached
@@ -107,6 +108,7 @@ class ClusterRunner(Shell, Cluster):
         )
         self.data_links = DataLinks(self._do, lambda: journal.full, self._data_link_closed, BEATS)
         """what sessions of remote queues go over"""
+        self.sessions = self._sessions = Sessions(self.node, self.data_links, self, settings.cluster_remote_queues)
         self._paused: set[PeerLink] = set()
         """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
@@ -123,6 +125,7 @@ class ClusterRunner(Shell, Cluster):
         """`run_effects` has the node act on what a call made necessary."""
         self._node = node
         self._run_effects = run_effects
+        self._sessions.start(node)
         self.search = SourceSearch(
             self._directory,
             self._settings.cluster_copies,
@@ -447,6 +450,17 @@ class ClusterRunner(Shell, Cluster):
         """The store has a forwarder of this name."""
         return name in self._directory.roster.members or name in self._directory.roster.known
 
+    def knows_sessions(self, name: str) -> bool:
+        """The node has said over a link of replication that it knows sessions of remote queues."""
+        dialed = self._dialed.get(name)
+        links = [link for link in self._incoming if link.peer.forwarder == name]
+        return any(link.version >= HAS_DATA_LINKS for link in (links if dialed is None else [dialed, *links]))
+
+    def may_mark(self, source: int) -> bool:
+        """All copies of the source read what a leader writes of remote clients (`peers/versions.py`)."""
+        own = self._forwarder.led_sources.sources.get(source)
+        return own is None or own.replica_set.version >= HAS_DATA_LINKS
+
     def _close(self, link: PeerLink, why: str) -> None:
         self._forwarder.counters.links_closed += 1
         self.log("link_closed", peer=link.peer.forwarder, reason=why)
@@ -477,6 +491,7 @@ class ClusterRunner(Shell, Cluster):
         for each in recent_starts(self._directory.roster, _now_ms()):
             if each.name in changed.forgotten_starts and each.starts == 1:
                 self.log("forgotten_asks", says=forgotten_start_sentence(each))
+        self._sessions.roster_changed(self._directory.roster)
         self._look_for_sources()
         self._run_effects()
 
@@ -559,6 +574,7 @@ class ClusterRunner(Shell, Cluster):
     def _beat(self) -> None:
         self._forwarder.beat()
         self._node.leader_moves.look(self._node.now_ms)
+        self._node.remote_sessions.beat()
 
     def _look_at_links(self) -> None:
         before = self._link_reports.linkage

@@ -44,6 +44,7 @@ from amqpd.node.ports import NodePort
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
+from amqpd.node.remote_sessions import RemoteSessions
 from amqpd.node.sources import ServedSources
 from amqpd.node.totals import Totals
 from amqpd.node.wakes import Wakes
@@ -77,7 +78,7 @@ from amqpd.vocabulary.audit_levels import OFF
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.limits import Limits
-from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRecord
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 
 # Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
@@ -148,6 +149,7 @@ class Node(NodePort):
         self.durability = Durability(journal.lane, journal.unwritten, self.faults)
         self.orphans = Orphans(self)
         self.registry = QueueRegistry(self, self.orphans)
+        self.remote_sessions = RemoteSessions(self, self.registry)
         self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
         self.client_counters = ClientCounters(limits, topology, self.ports, identity.name)
@@ -199,7 +201,7 @@ class Node(NodePort):
                 if isinstance(change.record, QueueRecord):
                     self.registry.put(change.record)
             elif change.key[0] == "queue":
-                self.registry.remove(change.key)
+                self._remove(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
         self.histories.applied(changes)
@@ -249,8 +251,16 @@ class Node(NodePort):
         does not lead is left to its leader."""
         if self.queues.get((queue.record.vhost, queue.record.name)) is queue:
             self.changes.remove(queue.record, lambda _: None, by=by)
-            self.registry.remove(queue.record.key)
+            self._remove(queue.record.key)
             self.topology.forget_routes()
+
+    def _remove(self, key: Key) -> None:
+        """The queue is gone; its remote consumers are told, too."""
+        name = key[1], key[2]
+        gone = self.queues.get(name) or self.remote.get(name)
+        self.registry.remove(key)
+        if gone is not None and gone.record.source:
+            self.remote_sessions.leaders.queue_gone(gone.record.source, gone.record.id)
 
     def consumer_gone(self, queue: QueuePort, by: Client) -> None:
         """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
@@ -264,12 +274,14 @@ class Node(NodePort):
         """This node leads the source, which has these messages."""
         self.registry.source_begins(source, recovered)
         self.topology.forget_routes()
+        self.remote_sessions.source_begins(source, recovered.marks_of(source))
         self.leader_moves.look(self.now_ms)
 
     def source_ends(self, source: int, lane: Lane) -> None:
         """It is the leader no more. What was published and waits for the source's lane may be committed by the next
         leader, or may not: those clients have to ask again, over another connection."""
         self.registry.source_ends(source)
+        self.remote_sessions.source_ends(source)
         self.topology.forget_routes()
         self.durability.abandon(lane)
         reason = CUT_OFF if lane in self.cut_off_lanes else MOVED
@@ -290,12 +302,15 @@ class Node(NodePort):
         """Another node is to be its leader: nothing more comes into its queues here, or out of them. What was handed
         to the lane is safe when that says so."""
         self.registry.source_ends(source)
+        self.remote_sessions.source_ends(source)
         self.topology.forget_routes()
 
     def reported(self, lane: Lane) -> None:
         """More of what was handed to the lane is safe."""
         self.to_dispatch.add_all(self.congestion.queues)
         self.durability.reported(lane)
+        if self.remote_sessions.leaders and lane.journalled:
+            self.remote_sessions.reported(lane)
 
     def loaded(self, queue: Paged, request: RowsWanted, rows: list[Row]) -> None:
         """Rows that were read for the queue, which had asked for them."""
@@ -325,6 +340,8 @@ class Node(NodePort):
         if self.registry.beginning:
             self.registry.begin_some()
         self.dispatching.run(reads)
+        if self.edges.dirty or self.remote_sessions.leaders.dirty:
+            self.remote_sessions.exchange()
         if self.journal.unwritten.news:
             self.durability.settled(self.journal.drop_settled())
         if self.durability.due:
@@ -336,7 +353,9 @@ class Node(NodePort):
     @property
     def behind(self) -> bool:
         """There is more to do than the budget allowed."""
-        return self.dispatching.behind or bool(self.to_dispatch or self.waking or self.registry.beginning)
+        return self.dispatching.behind or bool(
+            self.to_dispatch or self.waking or self.registry.beginning or self.edges.dirty
+        )
 
     def dispatch(self, queue: QueuePort) -> None:
         """At once: somebody is about to look at it."""

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from amqpd.journal.operation_marks import Marks
 from amqpd.remote.handing import taken_over
 from amqpd.remote.leader import Leader
 from amqpd.remote.links import SessionLinks
 from amqpd.remote.messages import Attach, FromEdge, FromLeader, Sender
-from amqpd.remote.source import LedQueue, Marks, SourceLog
+from amqpd.remote.source import LedQueue, SourceLog
 
 EARLY_MAX = 1_000
 """messages of one edge for one source that has not begun here; with more the edge attaches again"""

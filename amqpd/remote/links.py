@@ -1,6 +1,6 @@
 """What both ends of remote queues need of the cluster: who leads a source, and connections between nodes.
 
-What comes in: nothing. What goes out: an interface, which `amqpd/cluster` fills; that of a node which is
+What comes in: nothing. What goes out: an interface, which `amqpd/cluster/sessions.py` fills; that of a node which is
 alone.
 Rules: 1. None of it waits. A message for a node to which there is no connection is lost, as one on its way is when a
 connection ends: sessions are made for that. 2. What this node says to itself does not come here.

@@ -21,7 +21,6 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.journal.operation_marks import IncarnationEnded as IncarnationEnded
 from amqpd.journal.operation_marks import Marked as Marked
 from amqpd.journal.operation_marks import MarkRecord
-from amqpd.journal.operation_marks import Marks as Marks
 from amqpd.journal.operation_marks import Member as Member
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from amqpd.journal.operation_marks import MarkRecord, Marks
 from amqpd.remote import leaders
 from amqpd.remote.leaders import LeadersHost, RemoteLeaders
 from amqpd.remote.messages import Attach, Attached, Counted, CountMessages, FromEdge, FromLeader, Sender, SessionEnded
-from amqpd.remote.source import LedQueue, Marks, Record, SourceLog
+from amqpd.remote.source import LedQueue, SourceLog
 
 SENDER = Sender("a", 1 << 20, 1)
 SOURCE = 5
@@ -20,7 +21,7 @@ class NoLog(SourceLog):
     def position(self) -> int:
         return 1
 
-    def note(self, record: Record) -> None:
+    def note(self, record: MarkRecord) -> None:
         pass
 
 

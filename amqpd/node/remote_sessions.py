@@ -1,0 +1,144 @@
+"""Remote queues, as the node has them: its edges at sources of other nodes, and edges of all nodes at its own ones.
+
+What comes in: sources that are served here from now on, or no more; what is committed; connections between nodes and
+their messages; the members; the time. What goes out: messages to other nodes; messages into queues, and to consumers.
+Rules: 1. What was asked of edges and leaders in a tick is sent at its end (`exchange`). 2. What this node's edge says
+to this node's leader goes from one to the other in the same tick, some times at most.
+Not here: the protocol (`amqpd.remote`), connections (`amqpd.cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import Lane
+from amqpd.journal.operation_marks import MarkRecord, Marks
+from amqpd.node.led_queue import JournalledQueue
+from amqpd.node.ports import NodePort
+from amqpd.node.queue_registry import QueueRegistry
+from amqpd.remote.leaders import LeadersHost, RemoteLeaders
+from amqpd.remote.messages import FromLeader, Sender
+from amqpd.remote.source import LedQueue, SourceLog
+
+ROUNDS_MAX = 8
+"""between an edge and a leader of this node in one tick; what is left goes on in the next one"""
+
+
+class JournalLog(SourceLog):
+    """The log of a source, as its leader here appends to it."""
+
+    def __init__(self, journal: JournalBuffer, source: int) -> None:
+        self._journal, self._source = journal, source
+
+    @property
+    def position(self) -> int:
+        self._journal.led_sources[self._source].lane.force()
+        return self._journal.index
+
+    def note(self, record: MarkRecord) -> None:
+        self._journal.note_mark(self._source, record)
+
+
+class LedQueues(Mapping[int, LedQueue]):
+    """The queues of a source that is led here, by their ids. Iterating finds those that a remote client has named:
+    there may be very many others, and none of them is made for this."""
+
+    def __init__(self, node: NodePort, registry: QueueRegistry, source: int) -> None:
+        self._node, self._registry, self._source = node, registry, source
+        self._named: dict[int, LedQueue] = {}
+
+    def __getitem__(self, queue_id: int) -> LedQueue:
+        found = self._registry.queue_of(self._source, queue_id)
+        if found is None:
+            self._named.pop(queue_id, None)
+            raise KeyError(queue_id)
+        led = self._named.get(queue_id)
+        if led is None:
+            led = self._named[queue_id] = JournalledQueue(self._node, found)
+        return led
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._named))
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+
+class RemoteSessions(LeadersHost):
+    """Both ends of remote queues, of one node."""
+
+    def __init__(self, node: NodePort, registry: QueueRegistry) -> None:
+        cluster = node.cluster
+        self._node, self._registry = node, registry
+        self.leaders = RemoteLeaders(cluster.node, cluster.sessions, self)
+        node.edges.to_self = self.leaders.receive
+
+    @property
+    def now_ms(self) -> int:
+        return self._node.now_ms
+
+    @property
+    def revision(self) -> int:
+        return self._node.services.metadata_applied
+
+    # Sources of this node
+
+    def source_begins(self, source: int, marks: Marks) -> None:
+        """Its queues are served here."""
+        epoch = self._node.journal.led_sources[source].epoch
+        self.leaders.begins(source, epoch, marks, source in self._node.edges)
+        self._node.edges.leaders_changed()
+        self.exchange()
+
+    def source_ends(self, source: int) -> None:
+        """It is led here no more, or stops."""
+        self.leaders.ends(source)
+        self._node.edges.leaders_changed()
+
+    def reported(self, lane: Lane) -> None:
+        """More of what was handed to the lane is committed."""
+        for source, led in self._node.journal.led_sources.items():
+            if led.lane is lane:
+                self.leaders.committed(source, lane.reported)
+
+    def metadata_applied(self) -> None:
+        """More of the metadata is."""
+        self.leaders.go_on()
+
+    # Other nodes
+
+    def beat(self) -> None:
+        """Some times a second."""
+        self.leaders.beat()
+        self._node.edges.beat()
+
+    def exchange(self) -> None:
+        """Send what the last inputs made necessary."""
+        edges, leaders = self._node.edges, self.leaders
+        for _ in range(ROUNDS_MAX):
+            if not (edges.dirty or leaders.dirty):
+                return
+            edges.flush()
+            leaders.flush()
+            self._node.congestion.leaders_lag = edges.lagging
+
+    # What the leaders ask
+
+    def log_of(self, source: int) -> SourceLog:
+        return JournalLog(self._node.journal, source)
+
+    def led_queues(self, source: int) -> Mapping[int, LedQueue]:
+        return LedQueues(self._node, self._registry, source)
+
+    def members(self) -> frozenset[str]:
+        return self._node.cluster.sessions.members()
+
+    def holds_lease(self, source: int) -> bool:
+        return self._node.cluster.holds_lease(source)
+
+    def may_deliver(self, source: int, delivers: bool) -> None:
+        self._registry.may_deliver(source, delivers)
+
+    def to_own_edge(self, sender: Sender, source: int, message: FromLeader) -> None:
+        self._node.edges.receive(sender.forwarder, source, sender.incarnation, sender.session, message)

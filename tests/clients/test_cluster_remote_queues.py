@@ -1,0 +1,121 @@
+"""Clients of real nodes that do not lead their queue, with `cluster_remote_queues`.
+
+What is verified: publish, confirm, consume, get, count and purge through each node; a leader that is killed, and one
+that moves, while a client of another node publishes and holds messages. Not verified here: each method and each fault
+(`tests/remote`), speed (`bench/`).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.faults.cluster import Cluster
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+PREFETCH, MESSAGES = 5, 20
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, environment={"AMQPD_CLUSTER_REMOTE_QUEUES": "true"})
+    try:
+        cluster.start()
+        cluster.declare_quorum("a", ["orders"])
+        yield cluster
+        assert "Traceback" not in cluster.log
+    finally:
+        cluster.close()
+
+
+def command(cluster: Cluster, at: str, *words: str) -> str:
+    broker = cluster.brokers[at]
+    called = [sys.executable, "-m", "amqpd", *words]
+    done = subprocess.run(
+        called, env=broker.child_environment(), cwd=broker.checkout, capture_output=True, check=True, text=True
+    )
+    return done.stdout
+
+
+def leader(cluster: Cluster) -> str:
+    found = re.search(r"leader (\w+)@", command(cluster, "a", "quorum", "status", "orders"))
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def channel_at(cluster: Cluster) -> Iterator[Callable[[str], BlockingChannel]]:
+    """A channel of a connection of its own, at this node."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(
+            pika.BlockingConnection(pika.URLParameters(cluster.brokers[name].url))
+        ).channel()
+
+
+def count(channel: BlockingChannel) -> int:
+    return int(channel.queue_declare("orders", durable=True, passive=True).method.message_count)
+
+
+def test_each_node_serves_a_queue_that_one_of_them_leads(channel_at: Callable[[str], BlockingChannel]) -> None:
+    for name in "abc":
+        channel = channel_at(name)
+        channel.confirm_delivery()
+        for i in range(MESSAGES):
+            channel.basic_publish("", "orders", f"{name}{i}".encode(), PERSISTENT)
+        assert count(channel) == MESSAGES
+        method, _, body = channel.basic_get("orders", auto_ack=True)
+        assert (body, method.message_count) == (f"{name}0".encode(), MESSAGES - 1)
+        channel.basic_qos(prefetch_count=PREFETCH)
+        bodies = []
+        for method, _, body in channel.consume("orders", inactivity_timeout=PATIENCE_S):
+            assert method is not None, "nothing came"
+            bodies.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(bodies) == MESSAGES - 2:
+                break
+        assert channel.cancel() == 0 or count(channel) == 1
+        assert bodies == [f"{name}{i}".encode() for i in range(1, MESSAGES - 1)]
+        assert channel.queue_purge("orders").method.message_count == 1
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["killed", "moved"])
+def test_a_leader_that_is_lost_is_not_seen_by_clients_of_another_node(
+    cluster: Cluster, channel_at: Callable[[str], BlockingChannel], moves: bool
+) -> None:
+    """They have no error, what is published meanwhile is confirmed, and what they hold does not come again."""
+    leads = leader(cluster)
+    here = next(name for name in "abc" if name != leads)
+    publisher, consumer = channel_at(here), channel_at(here)
+    publisher.confirm_delivery()
+    consumer.basic_qos(prefetch_count=PREFETCH)
+    got: list[tuple[bytes, bool, int]] = []
+    consumer.basic_consume(
+        "orders", lambda _, method, __, body: got.append((body, method.redelivered, method.delivery_tag))
+    )
+    for i in range(MESSAGES):
+        publisher.basic_publish("", "orders", b"%d" % i, PERSISTENT)
+    while len(got) < PREFETCH:
+        consumer.connection.process_data_events(PATIENCE_S)
+    if moves:
+        command(cluster, leads, "quorum", "transfer", "orders", here)
+    else:
+        cluster.brokers[leads].kill()
+    publisher.basic_publish("", "orders", b"after", PERSISTENT)
+    settled = 0
+    while len(got) < MESSAGES + 1 or settled < len(got):
+        for _, _, tag in got[settled:]:
+            consumer.basic_ack(tag)
+        settled = len(got)
+        consumer.connection.process_data_events(PATIENCE_S if len(got) < MESSAGES + 1 else 0)
+    assert sorted(body for body, _, _ in got) == sorted([b"after", *(b"%d" % i for i in range(MESSAGES))])
+    assert not any(redelivered for _, redelivered, _ in got[:PREFETCH])
+    assert count(publisher) == 0

@@ -1,0 +1,159 @@
+"""Two whole nodes in a test: clients of one use a queue that the other leads.
+
+What comes in: what clients of either send. What goes out: the same that real clients see; the messages between the
+nodes, which a test may drop, keep or break.
+Rules: 1. All is shipped modules, except for sockets, the disk and the metadata store, which are the harness's.
+2. `step` goes on until nobody has anything to say.
+Not here: real sockets between nodes (`tests/clients`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from amqpd.journal.lane import Lane
+from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.records import Recovered
+from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
+from amqpd.remote.messages import FromEdge, FromLeader, Sender
+from amqpd.vocabulary.records import Put, QueueRecord
+from tests.harness.harness import Client, Harness
+
+SOURCE = 5
+QUORUM = {"x-queue-type": "quorum"}
+ROUNDS_MAX = 1_000
+
+
+class LeaderLane(Lane):
+    """The lane of the source at its leader, which reports when the rig says so."""
+
+    def force(self) -> None:
+        pass
+
+
+class LinkedSessions:
+    """The connections between the two, as one of them knows them: as long as the rig says so."""
+
+    incarnation: int | None = 1
+
+    def __init__(self, node: str, rig: TwoNodes) -> None:
+        self.node, self.rig = node, rig
+
+    def leader_of(self, source: int) -> str:
+        return self.rig.leader
+
+    def members(self) -> frozenset[str]:
+        return frozenset({"a", "b"})
+
+    def is_linked(self, node: str) -> bool:
+        return self.rig.linked
+
+    def has_capacity(self, node: str, source: int) -> bool:
+        return self.rig.linked
+
+    def edge_has_capacity(self, node: str, source: int) -> bool:
+        return self.rig.linked
+
+    def to_leader(self, node: str, source: int, incarnation: int, session: int, message: FromEdge) -> None:
+        if self.rig.linked:
+            self.rig.wire.append((self.node, node, Sender(self.node, incarnation, session), source, message))
+
+    def to_edge(self, sender: Sender, source: int, message: FromLeader) -> None:
+        if self.rig.linked:
+            self.rig.wire.append((self.node, sender.forwarder, sender, source, message))
+
+
+class TwoNodes:
+    """Nodes a and b; b leads the source of the queue "q"."""
+
+    def __init__(self, arguments: dict[str, Any] | None = None) -> None:
+        self.leader, self.linked = "b", True
+        self.wire: deque[tuple[str, str, Sender, int, Any]] = deque()
+        """(from, to, session, source, message)"""
+        self.seen: list[Any] = []
+        """all messages that arrived"""
+        self.lane = LeaderLane(1, 0)
+        self.harness = {name: self._node(name) for name in ("a", "b")}
+        self.record = QueueRecord(
+            "/", "q", 1 << 40, durable=True, arguments={**QUORUM, **(arguments or {})}, source=SOURCE
+        )
+        self.begin("b", 1)
+        for each in self.harness.values():
+            each.topology.apply([Put(self.record)])
+            each.node.applied([Put(self.record)])
+        self.step()
+
+    def _node(self, name: str) -> Harness:
+        rig = self
+
+        class OneOfTwo(Harness):
+            cluster_node = name
+
+            def _start(self, journal: Any) -> None:
+                self.cluster.sessions = LinkedSessions(name, rig)
+                self.cluster.replicated, self.cluster.leaders = True, lambda source: rig.leader
+                super()._start(journal)
+
+        return OneOfTwo()
+
+    def begin(self, name: str, epoch: int) -> None:
+        """This node leads the source from now on."""
+        node = self.harness[name].node
+        self.leader = name
+        node.journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
+        node.source_begins(SOURCE, Recovered(0, {}))
+
+    def client(self, name: str) -> Client:
+        client = self.harness[name].client()
+        self.step()
+        return client
+
+    def step(self) -> None:
+        """Until nobody has anything to say."""
+        for _ in range(ROUNDS_MAX):
+            for each in self.harness.values():
+                each.step()
+            self._report()
+            if not self.wire:
+                return
+            while self.wire:
+                self._arrives(*self.wire.popleft())
+        raise AssertionError("they talk for ever")
+
+    def _report(self) -> None:
+        """All that the leader was handed is committed."""
+        node = self.harness[self.leader].node
+        if self.lane.reported < self.lane.gathering:
+            self.lane.reported = self.lane.gathering
+            self.lane.gathering += 1
+            node.reported(self.lane)
+            self.harness[self.leader].step()
+
+    def _arrives(self, sent_by: str, to: str, sender: Sender, source: int, message: Any) -> None:
+        node = self.harness[to].node
+        data = memoryview(b"".join(encode(message)))
+        message = decode_from_leader(data) if sender.forwarder == to else decode_from_edge(data)
+        self.seen.append(message)
+        if sender.forwarder == to:
+            node.edges.receive(sent_by, source, sender.incarnation, sender.session, message)
+        else:
+            node.remote_sessions.leaders.receive(sender, source, 0, message)
+        self.harness[to].step()
+
+    def cut(self) -> None:
+        """The connection between them ends; what was on its way is lost."""
+        self.linked = False
+        self.wire.clear()
+        self._tell_links()
+
+    def heal(self) -> None:
+        """There is a connection again."""
+        self.linked = True
+        self._tell_links()
+        self.step()
+
+    def _tell_links(self) -> None:
+        self.harness["a"].node.edges.links_changed("b")
+        if not self.linked:
+            self.harness["b"].node.remote_sessions.leaders.lost("a")
