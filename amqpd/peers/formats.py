@@ -34,7 +34,7 @@ class Part(NamedTuple):
 ENTRIES_MAX = 1 << 16
 """In one message: a hundredth of a second's work. Who sends what was missed sends less than a megabyte at a time."""
 DRAWN_MAX = (1 << 63) - 1
-"""of numbers that are drawn: generations"""
+"""of numbers that are drawn: generations, ids of queues"""
 NAME_BYTES_MAX = 255
 """of a forwarder (`setting_types.NODE_NAME_MAX` characters)"""
 HEAD_BYTES_MAX = 4096
@@ -69,12 +69,14 @@ class MessageReader:
                 raise MalformedMessage(f"{value} is no number that a forwarder gives")
         return values
 
-    def many(self, count: int, layout: Struct, count_max: int = SOURCES_MAX) -> list[tuple[Any, ...]]:
+    def many(
+        self, count: int, layout: Struct, count_max: int = SOURCES_MAX, number_max: int = NUMBER_MAX
+    ) -> list[tuple[Any, ...]]:
         if count > count_max:
             raise MalformedMessage(f"a list of {count} is announced, the limit is {count_max}")
         found = list(layout.iter_unpack(self.view(count * layout.size)))
         for values in found:
-            if min(values) < 0 or max(values) > NUMBER_MAX:
+            if min(values) < 0 or max(values) > number_max:
                 raise MalformedMessage(f"{min(values)} or {max(values)} is no number that a forwarder gives")
         return found
 

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 from amqpd.journal.operation_marks import OUTCOMES_MAX
 from amqpd.kernel.transfer import frames_of
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX
-from amqpd.peers.formats import MalformedMessage, MessageReader
+from amqpd.peers.formats import DRAWN_MAX, MalformedMessage, MessageReader
 from amqpd.remote.formats import (
     CLAIMS_MAX,
     COUNT_MAX,
     DELIVERY_MAX,
     OPERATIONS_MAX,
+    SEQ_MAX,
     SUBSCRIPTIONS_MAX,
     FieldReader,
     Pieces,
@@ -135,13 +136,13 @@ _number = Struct("<Q")
 def _of_numbers(kind: int, made: type) -> _Format:
     """Of a message that has nothing but numbers."""
     names = [each.name for each in fields(made)]
-    layout = Struct(f"<B{len(names)}Q")
+    layout, number_max = Struct(f"<B{len(names)}Q"), DRAWN_MAX if "queue" in names else NUMBER_MAX
 
     def write(message: Any) -> Pieces:
         return [layout.pack(kind, *[getattr(message, name) for name in names])]
 
     def read(reading: MessageReader) -> Any:
-        _, *numbers = reading.fixed(layout)
+        _, *numbers = reading.fixed(layout, number_max)
         if names[0] == "subscription":
             number_in(numbers[0], 1)
         elif names[0] == "epoch":
@@ -239,8 +240,8 @@ def _write_deliver(message: Deliver) -> Pieces:
 
 
 def _read_deliver(reading: MessageReader) -> Deliver:
-    _, subscription, number, seq, ready, count, redelivered = reading.fixed(_deliver)
-    if not (subscription and count and 1 <= number <= DELIVERY_MAX - count and seq <= NUMBER_MAX - count):
+    _, subscription, number, seq, ready, count, redelivered = reading.fixed(_deliver, SEQ_MAX)
+    if not (subscription and count and 1 <= number <= DELIVERY_MAX - count and seq <= SEQ_MAX - count):
         raise MalformedMessage(f"there are no {count} deliveries of subscription {subscription} from {number} on")
     run = read_frames(reading, reading.left, count)
     return Deliver(subscription, number, seq, run, 0, count, redelivered, ready)

@@ -1,8 +1,9 @@
 """The bytes of what messages between an edge and a leader consist of: runs, operations, outcomes, subscriptions.
 
 What comes in: values of `messages.py`. What goes out: their bytes in pieces; the same again.
-Rules: 1. As in `peers/formats.py`: numbers are little-endian and of fixed width, none is above NUMBER_MAX; a count is
-compared with the bytes that are there, and with its maximum, before anything is made for it. 2. The frames of a run
+Rules: 1. As in `peers/formats.py`: numbers are little-endian and of fixed width, none is above NUMBER_MAX, except ids
+of queues, which are drawn, and sequence numbers, which have a level in front; a count is compared with the bytes that
+are there, and with its maximum, before anything is made for it. 2. The frames of a run
 are a piece of their own when they are written, and copied once when they are read. 3. What is read is what an honest
 peer may say, as far as that can be told without knowing what was said before: ranges that are none, claims of what
 was not received, things that are there twice are malformed. 4. The properties of what is read can be read
@@ -24,7 +25,7 @@ from amqpd.kernel.transfer import frames_of, read_run
 from amqpd.message.claims import expiration_problem
 from amqpd.message.properties import PropertiesReader
 from amqpd.peers.entry import NUMBER_MAX
-from amqpd.peers.formats import MalformedMessage, MessageReader
+from amqpd.peers.formats import DRAWN_MAX, MalformedMessage, MessageReader
 from amqpd.remote.messages import (
     Cancel,
     DeliveryClaim,
@@ -50,6 +51,8 @@ DELIVERY_MAX = NUMBER_MASK
 """of the numbers of a subscription's deliveries"""
 SUBSCRIPTIONS_MAX = 1 << 20
 """of one incarnation of an edge, and so of an Attach and of an audit: consumers of one source at one node"""
+SEQ_MAX = DRAWN_MAX
+"""of sequence numbers: those of a priority queue have the level in their upper bits (`queues/levels.py`)"""
 CLAIMS_MAX = 1 << 20
 """in one Attach, and of ranges that are refused in its answer"""
 OPERATIONS_MAX = 4096
@@ -169,7 +172,7 @@ def read_operation(reading: MessageReader) -> Operation:
             return Publish((), None)
         raise MalformedMessage(f"an operation of kind {kind} with {count} parts")
     if kind == _PUBLISH:
-        queues = tuple([queue for (queue,) in reading.many(count, _id, PARTS_MAX)])
+        queues = tuple([queue for (queue,) in reading.many(count, _id, PARTS_MAX, DRAWN_MAX)])
         if count > 1:
             once(queues)
         messages, nbytes = reading.fixed(_run)
@@ -178,7 +181,7 @@ def read_operation(reading: MessageReader) -> Operation:
     if settling is not None:
         return Settle(settling, read_ranges(reading, count, PARTS_MAX))
     if count == 1 and kind == _PURGE:
-        return Purge(*reading.fixed(_id))
+        return Purge(*reading.fixed(_id, DRAWN_MAX))
     if count == 1 and kind in (_CANCEL, _RELEASE):
         subscription, last = reading.fixed(_pair)
         made = Cancel if kind == _CANCEL else Release
@@ -300,10 +303,11 @@ def read_states(reading: MessageReader, count: int, decided: int) -> tuple[Subsc
 def _read_state(reading: MessageReader, head: tuple[int, ...], decided: int) -> SubscriptionState:
     subscription, queue, messages, nbytes, received, received_bytes, priority, after, flags, count = head
     number_in(subscription, 1)
-    if max(queue, messages, nbytes, received_bytes, after) > NUMBER_MAX or flags > 7:
+    if queue > DRAWN_MAX or max(messages, nbytes, received_bytes, after) > NUMBER_MAX or flags > 7:
         raise MalformedMessage(f"subscription {subscription} has numbers that no forwarder gives")
     number_in(received, 0, DELIVERY_MAX)
-    claims = tuple([_read_claim(each, received, decided) for each in reading.many(count, _claim, CLAIMS_MAX)])
+    found = reading.many(count, _claim, CLAIMS_MAX, SEQ_MAX)
+    claims = tuple([_read_claim(each, received, decided) for each in found])
     last = 0
     for number, size in sorted([(claim.number, claim.size) for claim in claims]):
         if number <= last:
@@ -328,7 +332,7 @@ def _read_state(reading: MessageReader, head: tuple[int, ...], decided: int) -> 
 def _read_claim(values: tuple[int, ...], received: int, decided: int) -> DeliveryClaim:
     number, seq, size, operation, gives_way = values
     is_of_one = operation > decided or not (operation or gives_way)
-    if not number or not size or number + size - 1 > received or seq + size > NUMBER_MAX or gives_way > 1:
+    if not number or not size or number + size - 1 > received or seq > SEQ_MAX - size or gives_way > 1:
         raise MalformedMessage(f"there are no {size} deliveries from {number} on of {received} that were received")
     if not is_of_one:
         raise MalformedMessage(f"a claim of operation {operation}, where {decided} are decided")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from amqpd.journal.operation_marks import OUTCOMES_MAX
 from amqpd.kernel import Run, encode_deliveries
 from amqpd.message.properties import PropertiesReader
-from amqpd.peers.formats import MalformedMessage
+from amqpd.peers.formats import DRAWN_MAX, MalformedMessage
 from amqpd.remote.encoding import MESSAGE_BYTES_MAX, bytes_max_of, decode_from_edge, decode_from_leader, encode
 from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.messages import (
@@ -59,6 +59,7 @@ from amqpd.remote.messages import (
 )
 from tests.harness.harness import publish_bytes
 from tests.remote.message_strategies import FROM_EDGE, FROM_LEADER, plain, scanned
+from tests.remote.simulation.queue import make_run
 
 Decode = Callable[[memoryview], Any]
 KINDS: list[tuple[type, st.SearchStrategy[Any], Decode]] = [
@@ -255,6 +256,28 @@ def test_a_count_that_is_not_true_takes_no_memory(kind: int) -> None:
     assert peak_bytes < 1 << 16
 
 
+def test_ids_of_queues_have_63_bits_and_so_have_sequence_numbers() -> None:
+    """An id is drawn, and a priority queue's numbers have the level in front: half of all queues were refused."""
+    queue, seq = DRAWN_MAX, DRAWN_MAX - 9
+    run = Publish((queue, queue - 1), make_run([1]))
+    claim = DeliveryClaim(1, seq, 3, 0, False)
+    for said in (
+        Subscribe(SubscriptionState(1, queue, 1, 1)),
+        Attach(0, (SubscriptionState(1, queue, 1, 1, received=3, claims=(claim,)),)),
+        CountMessages(1, queue, 0),
+        Operations(1, (Purge(queue),), 0, 0),
+    ):
+        assert decode_from_edge(memoryview(b"".join(encode(said)))) == said
+    operations = decode_from_edge(memoryview(b"".join(encode(Operations(1, (run,), 0, 0)))))
+    assert isinstance(operations, Operations)
+    [published] = operations.operations
+    assert isinstance(published, Publish)
+    assert published.queues == run.queues
+    delivered = decode_from_leader(memoryview(b"".join(encode(Deliver(1, 1, seq, make_run([1]), 0, 1, False)))))
+    assert isinstance(delivered, Deliver)
+    assert delivered.seq == seq
+
+
 def test_the_frames_of_runs_are_sent_without_a_copy() -> None:
     run = scanned(publish_bytes(bytes(20_000), "k"))
     pieces = encode(Operations(1, (Purge(1), Publish((7,), run), Purge(2), Publish((7,), run)), 0, 0))
@@ -306,7 +329,7 @@ LIES: dict[str, FromEdge | FromLeader] = {
     "a claim twice": Attach(0, (claims((3, 1, 4, 0, False), (1, 1, 3, 9, True)),)),
     "a claim of a decided operation": Attach(5, (claims((3, 1, 4, 5, False)),)),
     "a claim that gives way to nothing": Attach(0, (claims((3, 1, 4, 0, True)),)),
-    "a claim of messages that there cannot be": Attach(0, (claims((3, (1 << 62) - 1, 4, 0, False)),)),
+    "a claim of messages that there cannot be": Attach(0, (claims((3, DRAWN_MAX - 1, 4, 0, False)),)),
     "more received than there are numbers": Attach(0, (state(received=1 << 40),)),
     "an operation that has no number": operations(0),
     "an operation that is decided": operations(4, 0, 4),
@@ -336,7 +359,7 @@ LIES: dict[str, FromEdge | FromLeader] = {
     "a delivery without a number": Deliver(1, 0, 1, RUN, 0, 1, False),
     "a delivery of nothing": Deliver(1, 1, 1, RUN, 0, 0, False),
     "a delivery above all numbers": Deliver(1, 1 << 40, 1, RUN, 0, 1, False),
-    "a message above all numbers": Deliver(1, 1, 1 << 62, RUN, 0, 1, False),
+    "a message above all numbers": Deliver(1, 1, DRAWN_MAX, RUN, 0, 1, False),
     "a delivery to nobody": Deliver(0, 1, 1, RUN, 0, 1, False),
     "a body that is cut": Deliver(1, 1, 1, RUN, 0, 1, False),
 }

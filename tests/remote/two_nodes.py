@@ -76,7 +76,7 @@ class TwoNodes:
         self.lane = LeaderLane(1, 0)
         self.harness = {name: self._node(name) for name in ("a", "b")}
         self.record = QueueRecord(
-            "/", "q", 1 << 40, durable=True, arguments={**QUORUM, **(arguments or {})}, source=SOURCE
+            "/", "q", (1 << 63) - 256, durable=True, arguments={**QUORUM, **(arguments or {})}, source=SOURCE
         )
         self.begin("b", 1)
         for each in self.harness.values():
