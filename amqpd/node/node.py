@@ -62,7 +62,7 @@ from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.queues.to_dispatch import ToDispatch
-from amqpd.remote.edges import Edges
+from amqpd.remote.edges import RemoteEdges
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
@@ -428,9 +428,9 @@ class Node(NodePort):
         self.services.log(event, fields)
 
 
-def _edges_of(node: Node) -> Edges:
+def _edges_of(node: Node) -> RemoteEdges:
     cluster, serving = node.cluster, node.sources.serving
-    return Edges(cluster.node, cluster.sessions, lambda: node.now_ms, node.reported, serving.__contains__)
+    return RemoteEdges(cluster.node, cluster.sessions, lambda: node.now_ms, node.reported, serving.__contains__)
 
 
 def _awaits(connection: ConnectionBase, lane: Lane) -> bool:

@@ -25,7 +25,7 @@ from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.queue import Queue
-from amqpd.remote.edges import Edges
+from amqpd.remote.edges import RemoteEdges
 from amqpd.session.holds import Holds
 from amqpd.vocabulary.records import QueueRecord
 
@@ -45,7 +45,7 @@ class NodePort(PublishingNode):
     """with those that are remote"""
     active: dict[Dispatchable, None]
     """what was dispatched lately, queues and all else (`management/figures/sampling.py`)"""
-    edges: Edges
+    edges: RemoteEdges
     """at sources of other nodes"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""

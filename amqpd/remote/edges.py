@@ -28,7 +28,7 @@ incarnation of its node's process."""
 ToSelf = Callable[[Sender, int, int, FromEdge], None]
 
 
-class Edges:
+class RemoteEdges:
     """All edges of one node, by their sources."""
 
     def __init__(

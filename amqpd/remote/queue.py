@@ -3,9 +3,9 @@
 What comes in: what clients ask of a queue (`QueuePort`). What goes out: the same to the edge of its source; answers,
 when the leader has given them.
 Rules: 1. A node has one of these for each queue of all other nodes, so it is small: it has no messages, and consumers
-only while there are some. 2. While its source is not reached (`Edges.reaches`) it is away: it takes nothing, and
-clients that name it are refused before they ask anything. 3. Its confirms wait for the lane of its source's edge. 4.
-Positions of messages are places (`subscription.py`). 5. Nobody dispatches, samples or audits it here.
+only while there are some. 2. While its source is not reached (`RemoteEdges.reaches`) it is away: it takes nothing,
+and clients that name it are refused before they ask anything. 3. Its confirms wait for the lane of its source's edge.
+4. Positions of messages are places (`subscription.py`). 5. Nobody dispatches, samples or audits it here.
 Not here: who leads it (`amqpd/node/sources.py`), what a client that names one that is away is told
 (`amqpd/declarations`).
 """
@@ -32,14 +32,14 @@ from amqpd.queues.states import AWAY, QueueState
 from amqpd.remote.consumer import EdgeConsumer
 from amqpd.remote.edge import Edge
 from amqpd.remote.edge_source import EdgeSource
-from amqpd.remote.edges import Edges
+from amqpd.remote.edges import RemoteEdges
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
 class RemoteQueue(QueuePort):
     """A queue that this node does not lead: its record, and the way to its leader."""
 
-    def __init__(self, record: QueueRecord, lane: Lane, edges: Edges) -> None:
+    def __init__(self, record: QueueRecord, lane: Lane, edges: RemoteEdges) -> None:
         """`lane`: any, until it is used for the first time."""
         super().__init__(record, _known(record.arguments), lane)
         self.is_remote = self.may_refuse = True

@@ -21,7 +21,7 @@ from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt, TakeOut
 from amqpd.queues.states import QueueState
-from amqpd.remote.edges import Edges
+from amqpd.remote.edges import RemoteEdges
 from amqpd.remote.links import NoSessions
 from amqpd.remote.queue import RemoteQueue
 from amqpd.vocabulary.records import Put, QueueRecord
@@ -41,9 +41,9 @@ class RemoteLane(Lane):
         self.forced += 1
 
 
-def no_edges() -> Edges:
+def no_edges() -> RemoteEdges:
     """Of a node that is alone: it reaches no source."""
-    return Edges("", NoSessions(), lambda: 0, lambda lane: None, lambda source: False)
+    return RemoteEdges("", NoSessions(), lambda: 0, lambda lane: None, lambda source: False)
 
 
 class Asked(NamedTuple):

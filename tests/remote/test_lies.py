@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.journal.operation_marks import Marks
 from amqpd.peers.formats import MalformedMessage
 from amqpd.queues.port import DeclareCounts, Got
 from amqpd.remote.edge import Edge, EdgeState
@@ -34,7 +35,6 @@ from amqpd.remote.messages import (
     SessionEnded,
     Unknown,
 )
-from amqpd.remote.source import Marks
 from tests.remote.holding import Holding
 from tests.remote.lies import all_lies, changed, others, places
 from tests.remote.message_strategies import FROM_EDGE, FROM_LEADER
