@@ -262,6 +262,8 @@ class QueueRegistry:
     def may_deliver(self, source: int, delivers: bool) -> None:
         """Whether the queues of the source, which is led here, give messages to anybody: not before it is known what
         clients of other nodes hold (`amqpd.remote`)."""
+        if delivers is (source not in self._withheld):
+            return
         (self._withheld.discard if delivers else self._withheld.add)(source)
         for key in self._of_source.get(source, ()):
             queue = self._node.queues.get(key)

@@ -72,6 +72,8 @@ class RemoteSessions(LeadersHost):
         cluster = node.cluster
         self._node, self._registry = node, registry
         self.leaders = RemoteLeaders(cluster.node, cluster.sessions, self)
+        self._source_of: dict[Lane, int] = {}
+        """of sources that are led here"""
         node.edges.to_self = self.leaders.receive
 
     @property
@@ -86,21 +88,23 @@ class RemoteSessions(LeadersHost):
 
     def source_begins(self, source: int, marks: Marks) -> None:
         """Its queues are served here."""
-        epoch = self._node.journal.led_sources[source].epoch
-        self.leaders.begins(source, epoch, marks, source in self._node.edges)
+        led = self._node.journal.led_sources[source]
+        self._source_of[led.lane] = source
+        self.leaders.begins(source, led.epoch, marks, source in self._node.edges)
         self._node.edges.leaders_changed()
         self.exchange()
 
     def source_ends(self, source: int) -> None:
         """It is led here no more, or stops."""
         self.leaders.ends(source)
+        self._source_of = {lane: each for lane, each in self._source_of.items() if each != source}
         self._node.edges.leaders_changed()
 
     def reported(self, lane: Lane) -> None:
         """More of what was handed to the lane is committed."""
-        for source, led in self._node.journal.led_sources.items():
-            if led.lane is lane:
-                self.leaders.committed(source, lane.reported)
+        source = self._source_of.get(lane)
+        if source is not None:
+            self.leaders.committed(source, lane.reported)
 
     def metadata_applied(self) -> None:
         """More of the metadata is."""

@@ -120,9 +120,13 @@ class RemoteLeaders:
     def committed(self, source: int, position: int) -> None:
         """Its log is, up to there."""
         leader = self._of.get(source)
-        if leader is not None and position > leader.committed_position:
-            leader.committed(position)
-            self._look(source, leader)
+        if leader is None or position <= leader.committed_position:
+            return
+        if leader.delivers and not leader.incarnations:
+            leader.committed_position = position  # no remote client waits for it
+            return
+        leader.committed(position)
+        self._look(source, leader)
 
     def queue_gone(self, source: int, queue_id: int) -> None:
         """The queue is deleted."""
