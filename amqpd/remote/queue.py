@@ -39,6 +39,8 @@ from amqpd.vocabulary.records import Arguments, QueueRecord
 class RemoteQueue(QueuePort):
     """A queue that this node does not lead: its record, and the way to its leader."""
 
+    __slots__ = ("_consumers", "_edges")  # a node has one for each queue of all others
+
     def __init__(self, record: QueueRecord, lane: Lane, edges: RemoteEdges) -> None:
         """`lane`: any, until it is used for the first time."""
         super().__init__(record, _known(record.arguments), lane)
