@@ -96,7 +96,10 @@ class RemoteQueue(QueuePort):
         return of.edge
 
     def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
-        self._source().edge.purge(self.record.id, answer)
+        if self.is_away:
+            answer(0)
+        else:
+            self._source().edge.purge(self.record.id, answer)
         yield from ()
 
     # Consumers
@@ -131,13 +134,19 @@ class RemoteQueue(QueuePort):
             found[1].credited()
 
     def get(self, no_ack: bool, answer: Getter) -> None:
-        self._source().get(self.record.id, no_ack, answer)
+        if self.is_away:
+            answer(None)
+        else:
+            self._source().get(self.record.id, no_ack, answer)
 
     def used(self) -> None:
         pass  # its leader sees what is asked of it
 
     def count(self, answer: Callable[[DeclareCounts | AMQPSoftError], object]) -> None:
-        self._source().edge.count(self.record.id, partial(self._counted, answer))
+        if self.is_away:
+            answer(DeclareCounts(0, 0))  # it has just been declared, to be led by a node that is not reached yet
+        else:
+            self._source().edge.count(self.record.id, partial(self._counted, answer))
 
     def _counted(
         self, answer: Callable[[DeclareCounts | AMQPSoftError], object], counts: DeclareCounts | None
