@@ -16,5 +16,5 @@ def test_each_shape_has_its_line_alone_and_beside_a_busy_thread(
     monkeypatch.setattr(sys, "argv", ["journal_commit", "--directory", str(tmp_path), "--seconds", "0.01"])
     journal_commit.main()
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("1 row of 200 B") for line in lines) == 2
+    assert sum(line.startswith("1 row of 200 B ") for line in lines) == 2
     assert len([line for line in lines if line]) == 1 + 2 * (1 + len(journal_commit.SHAPES))
