@@ -23,7 +23,7 @@ httpx2 = pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = str(REPOSITORY / "scripts" / "cluster.py")
-RUNS, THEN = "Try this:", "Then kill"
+RUNS, LOOK, THEN = "Try this:", "Look at it", "Then kill"
 END_SECONDS_MAX = 60
 
 
@@ -77,7 +77,7 @@ def test_the_cluster_comes_up_works_and_ends(tmp_path: Path) -> None:
                 break
         text = "".join(said)
         assert RUNS in text, text
-        example = textwrap.dedent(text.partition(RUNS)[2].partition(THEN)[0])
+        example = textwrap.dedent(text.partition(RUNS)[2].partition(LOOK)[0])
         done = subprocess.run(
             [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=False
         )
