@@ -11,13 +11,13 @@ Not here: the links (`data_links.py`), the bytes (`amqpd/remote/encoding.py`), w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from amqpd.cluster.data_links import DataLink, DataLinks
 from amqpd.cluster.roster import Roster
 from amqpd.node.node import Node
-from amqpd.peers.entry import SOURCES_MAX
+from amqpd.peers.entry import SOURCES_MAX, Vote
 from amqpd.peers.formats import MalformedMessage
 from amqpd.peers.messages import HoldsNothing, SourceEpoch, ToEdge, ToLeader
 from amqpd.remote.edges import INCARNATION_BITS
@@ -58,6 +58,9 @@ class Sessions:
         """by their nodes, those that have dialed this one"""
         self._node: Node
         self._roster: Roster | None = None
+        self._votes: dict[int, Vote] = {}
+        """who led each source when the roster changed last: the roster itself is one object, which changes"""
+        self._wanted: frozenset[str] = frozenset()
 
     def start(self, node: Node) -> None:
         self._node = node
@@ -70,27 +73,29 @@ class Sessions:
         """Other members, or other leaders."""
         if not self._is_on:
             return
-        before, self._roster = self._roster, roster
-        for name in roster.members:
-            if name != self._name:
-                self._links.want(name)
-        for name in () if before is None else before.members.keys() - roster.members.keys():
+        self._roster = roster
+        wanted, before = frozenset(roster.members) - {self._name}, self._wanted
+        self._wanted = wanted
+        for name in wanted - before:
+            self._links.want(name)
+        for name in before - wanted:
             self._links.drop(name)
+        votes, led_before = {source: record.leader for source, record in roster.records.items()}, self._votes
+        self._votes = votes
         self._node.edges.leaders_changed()
-        for name in roster.members:
-            if name != self._name and self.is_linked(name):
-                self._tell_nothing(name, before)
+        moved = [source for source, vote in votes.items() if led_before.get(source) != vote]
+        for name in {votes[source].forwarder for source in moved} & wanted:
+            if self.is_linked(name):
+                self._tell_nothing(name, moved)
 
-    def _tell_nothing(self, leader: str, before: Roster | None = None) -> None:
-        """Of the leader's sources; `before`: of those only that were led otherwise then."""
-        assert self._roster is not None
-        edges, sources = self._node.edges, []
-        for source, record in self._roster.records.items():
-            if record.leader.forwarder != leader or source in edges:
-                continue
-            known = None if before is None else before.records.get(source)
-            if known is None or known.leader != record.leader:
-                sources.append(SourceEpoch(source, record.leader.epoch))
+    def _tell_nothing(self, leader: str, among: Iterable[int]) -> None:
+        """Of those of the sources that the leader leads."""
+        edges, votes = self._node.edges, self._votes
+        sources = [
+            SourceEpoch(source, votes[source].epoch)
+            for source in among
+            if votes[source].forwarder == leader and source not in edges
+        ]
         for at in range(0, len(sources), SOURCES_MAX):
             self._links.send(leader, HoldsNothing(tuple(sources[at : at + SOURCES_MAX])))
 
@@ -144,8 +149,7 @@ class Sessions:
 
     def edge_linked(self, peer: str, incarnation: int) -> None:
         self._node.edges.links_changed(peer)
-        if self._roster is not None:
-            self._tell_nothing(peer)
+        self._tell_nothing(peer, self._votes)
 
     def edge_lost(self, peer: str) -> None:
         self._node.edges.links_changed(peer)
@@ -166,9 +170,9 @@ class Sessions:
         self._seen.add(link.forwarder)
 
     def left(self, link: DataLink) -> None:
-        if self._edges.get(link.forwarder) is link:
+        if self._edges.get(link.forwarder) is link:  # else the sessions are a newer link's by now
             del self._edges[link.forwarder]
-        self._node.remote_sessions.leaders.lost(link.forwarder)
+            self._node.remote_sessions.leaders.lost(link.forwarder)
 
     def drained(self, link: DataLink, source: int) -> None:
         self._node.remote_sessions.leaders.drained(source)

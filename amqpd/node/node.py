@@ -204,6 +204,7 @@ class Node(NodePort):
                 self._remove(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
+        self.remote_sessions.metadata_applied()
         self.histories.applied(changes)
         self.unroutable.applied(changes)
         self.routes.traffic.applied(changes)

@@ -10,6 +10,8 @@ Not here: lowering, for a prefetch that several leaders share (`edge.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amqpd.audit.book import Book
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
@@ -24,6 +26,7 @@ class EdgeConsumer(Subscriber):
     """A consumer of this node that has a subscription at another one."""
 
     __slots__ = (
+        "_ended",
         "_messages",
         "_nbytes",
         "_received",
@@ -34,9 +37,13 @@ class EdgeConsumer(Subscriber):
         "number",
     )
 
-    def __init__(self, consumer: Subscriber, renewing: dict[EdgeConsumer, None]) -> None:
-        """`renewing`: those whose limits are looked at before the next messages are sent."""
+    def __init__(
+        self, consumer: Subscriber, renewing: dict[EdgeConsumer, None], ended: Callable[[EdgeConsumer], object]
+    ) -> None:
+        """`renewing`: those whose limits are looked at before the next messages are sent. `ended`: is told that the
+        leader has ended its subscription."""
         self.consumer = consumer
+        self._ended = ended
         self.no_ack, self.exclusive, self.priority = consumer.no_ack, consumer.exclusive, consumer.priority
         self.unacked = 0
         self.parked = self.is_cancelled = False
@@ -104,4 +111,5 @@ class EdgeConsumer(Subscriber):
 
     def cancelled(self) -> None:
         self.is_cancelled = True
+        self._ended(self)
         self.consumer.cancelled()

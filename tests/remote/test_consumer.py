@@ -50,7 +50,7 @@ class Limits:
 
 def consuming(prefetch: int) -> tuple[Client, EdgeConsumer, dict[EdgeConsumer, None], Any]:
     client, renewing = Client(prefetch), dict[EdgeConsumer, None]()
-    consumer = EdgeConsumer(client, renewing)
+    consumer = EdgeConsumer(client, renewing, lambda _: None)
     return client, consumer, renewing, Limits()
 
 

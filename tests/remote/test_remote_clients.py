@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
+from amqpd.remote.edges import AWAY_MS
 from tests.harness.harness import Client, Message
 from tests.remote.two_nodes import TwoNodes
 
@@ -146,12 +147,14 @@ def test_a_consumer_of_a_queue_that_is_deleted_at_its_leader_is_cancelled(nodes:
     client, other = nodes.client("a"), nodes.client("b")
     client.send(Basic.Consume(queue="q", consumer_tag="t"))
     nodes.step()
+    port = nodes.harness["a"].node.remote["/", "q"]
+    assert port.consumer_count == 1
     other.send(Queue.Delete(queue="q"))
     nodes.step()
     client.collect()
     client.expect(Basic.ConsumeOk)
-    # It is told where its client asked for that.
     assert nodes.harness["a"].node.connections
+    assert not port.consumer_count
     assert not any(
         channel.consumers
         for each in nodes.harness["a"].node.connections.values()
@@ -180,3 +183,17 @@ def test_what_the_leader_refuses_is_refused_to_the_publisher(nodes: TwoNodes) ->
     client.collect()
     assert [each.delivery_tag for each in client.take(Basic.Ack)] == [1]
     assert [each.delivery_tag for each in client.take(Basic.Nack)] == [2, 3]
+
+
+def test_a_queue_whose_leader_is_not_reached_for_ten_seconds_is_refused(nodes: TwoNodes) -> None:
+    client = nodes.client("a")
+    client.publish(b"one", "q")
+    nodes.step()
+    nodes.cut()
+    node = nodes.harness["a"].node
+    assert not node.remote["/", "q"].is_away
+    node.now_ms += AWAY_MS
+    assert node.remote["/", "q"].is_away
+    client.send(Queue.Declare(queue="q", passive=True))
+    nodes.step()
+    assert client.expect(Channel.Close).reply_code == 404
