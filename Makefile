@@ -153,11 +153,11 @@ rolling-restart: $(DEV_STAMP) build ## restart three nodes of another version in
 	$(PY) -m tests.faults.upgrade.rolling --before '$(BEFORE)' $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
-# CLUSTER: each file asks one of so many forwarders, drawn from SEED; queues are quorum queues, or of the type that QUEUES
-# says. A worker has its own cluster.
-conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://..., BROKER=rabbitmq for another broker; CLUSTER=3, SEED; QUEUES=classic)
+# CLUSTER: each file asks one of so many forwarders, drawn from SEED, or each connection does (ANY_NODE=1); queues are
+# quorum queues, or of the type that QUEUES says. A worker has its own cluster.
+conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://..., BROKER=rabbitmq for another broker; CLUSTER=3, SEED, ANY_NODE=1; QUEUES=classic)
 	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' AMQPD_TEST_CLUSTER='$(CLUSTER)' AMQPD_TEST_CLUSTER_SEED='$(SEED)' \
-	    AMQPD_TEST_QUEUE_TYPE='$(QUEUES)' \
+	    AMQPD_TEST_QUEUE_TYPE='$(QUEUES)' AMQPD_TEST_ANY_NODE='$(ANY_NODE)' \
 	    $(PY) -m pytest -q -n $(if $(CLUSTER),1,$(WORKERS)) -rxs conformance $(ARGS)
 
 # SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.

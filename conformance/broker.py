@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,19 @@ class Broker:
     """which one of a cluster it is"""
     queue_type: str = CLASSIC
     """of a queue whose declaration names none"""
+    nodes: tuple[str, ...] = ()
+    """addresses of all nodes of a cluster, if each connection goes to another one of these"""
+    draws: random.Random | None = None
+    """which"""
+
+    def address(self) -> str:
+        """Where the next connection goes."""
+        return self.draws.choice(self.nodes) if self.draws is not None else self.url
 
     @property
     def parameters(self) -> pika.URLParameters:
         """A new object each time: whoever asks may change it."""
-        parameters = pika.URLParameters(self.url)
+        parameters = pika.URLParameters(self.address())
         parameters.blocked_connection_timeout = 30
         return parameters
 
@@ -72,7 +81,8 @@ class Broker:
         self, *, handshake: bool = True, timeout_s: float = 60.0, of: type[Wire] = Wire, **options: Any
     ) -> Wire:
         """A raw-frame client, opened like `Wire.open` with these options; or bare, before the protocol header."""
-        wire = of(self.port, host=self.host, timeout_s=timeout_s)
+        parameters = self.parameters
+        wire = of(int(parameters.port), host=str(parameters.host), timeout_s=timeout_s)
         if handshake:
             try:
                 wire.open(**{"vhost": self.vhost, "user": self.user, "password": self.password, **options})

@@ -3,7 +3,8 @@
 What comes in: a directory, how many. What goes out: a `Broker` for each; stopped at the end, in good order.
 Rules: 1. If the queues are to be quorum queues, that is the virtual host's default queue type at each of them, before
 anybody is asked: what can be a quorum queue is one, and is replicated. 2. A file of tests asks one forwarder, drawn
-from the seed (`conftest.py`), and its queues are led by that one. 3. Nothing may be left of a queue at any of them.
+from the seed (`conftest.py`), and its queues are led by that one; or each connection asks another one. 3. Nothing may
+be left of a queue at any of them.
 Not here: what quorum queues answer otherwise (`quorum_default.py`), what becomes of them when forwarders are lost
 (`tests/faults/test_cluster_*.py`).
 """
@@ -21,13 +22,16 @@ from conformance.broker import QUORUM, Broker, broker_of, stopped
 from tests.faults.cluster import Cluster
 
 NAMES = "abcdefg"
+REMOTE_QUEUES = {"AMQPD_CLUSTER_REMOTE_QUEUES": "true"}
 VHOST = {"vhosts": [{"name": "/", "metadata": {"default_queue_type": QUORUM}}]}
 
 
 @contextlib.contextmanager
-def running_cluster(directory: Path, forwarders: int, queue_type: str) -> Iterator[list[Broker]]:
-    """`queue_type`: of queues whose declarations name none."""
-    cluster = Cluster(directory, NAMES[:forwarders])
+def running_cluster(
+    directory: Path, forwarders: int, queue_type: str, *, any_node: bool = False
+) -> Iterator[list[Broker]]:
+    """`queue_type`: of queues whose declarations name none. `any_node`: clients use all queues at all of them."""
+    cluster = Cluster(directory, NAMES[:forwarders], REMOTE_QUEUES if any_node else None)
     try:
         cluster.start()
         brokers = [replace(broker_of(process), forwarder=name) for name, process in cluster.brokers.items()]

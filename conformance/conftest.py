@@ -1,12 +1,13 @@
 """The fixtures of the conformance suite.
 
 What comes in: AMQPD_TEST_URL or AMQPD_TEST_BROKER, as `broker.py` says; AMQPD_TEST_CLUSTER, how many forwarders there
-are to be instead, and AMQPD_TEST_CLUSTER_SEED; AMQPD_TEST_QUEUE_TYPE, of queues whose declarations name no type:
-`quorum` (of several forwarders, if it says nothing) or `classic` (of one). What goes out: `broker`, `connection`,
-`channel`, `connect`, `wire`, `client`, `unique`, `admin`.
+are to be instead, and AMQPD_TEST_CLUSTER_SEED; AMQPD_TEST_ANY_NODE, if each connection goes to another one of these;
+AMQPD_TEST_QUEUE_TYPE, of queues whose declarations name no type: `quorum` (of several forwarders, if it says nothing)
+or `classic` (of one). What goes out: `broker`, `connection`, `channel`, `connect`, `wire`, `client`, `unique`,
+`admin`.
 Rules: 1. Tests share one broker, so every name comes from `unique`, which deletes it at the end. 2. What a test
 opened is closed before its names are deleted. 3. A difference that a mark names is expected, strictly. 4. Of several
-forwarders a file asks one, which is drawn from the seed and its name.
+forwarders a file asks one, which is drawn from the seed and its name; or each connection does.
 Not here: the marks (`rules.py`), what happens with the outcomes (`outcomes.py`).
 """
 
@@ -16,6 +17,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pika
 import pytest
@@ -35,8 +37,10 @@ from tests.clients.wire import METHOD, Wire, frame_bytes, short_string
 OpenWire = Callable[..., Wire]
 # Everything in them waits for the broker's own time.
 SLOW_FILES = frozenset({"test_ext_expires"})
-CLUSTER, SEED = "AMQPD_TEST_CLUSTER", "AMQPD_TEST_CLUSTER_SEED"
+CLUSTER, SEED, ANY_NODE = "AMQPD_TEST_CLUSTER", "AMQPD_TEST_CLUSTER_SEED", "AMQPD_TEST_ANY_NODE"
 QUEUE_TYPE = "AMQPD_TEST_QUEUE_TYPE"
+# What a node is told to do of its own: the firehose copies what clients of that node publish and get.
+OF_ONE_NODE = frozenset({"test_ext_firehose"})
 EXPECTED_SILENCE_S = 5.0
 """where a refusal is known not to come"""
 
@@ -74,7 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     directory = tmp_path_factory.mktemp("broker")
     if forwarders := os.environ.get(CLUSTER):
-        with running_cluster(directory, int(forwarders), queue_type()) as brokers:
+        with running_cluster(
+            directory, int(forwarders), queue_type(), any_node=bool(os.environ.get(ANY_NODE))
+        ) as brokers:
             yield brokers
     else:
         with running_broker(directory) as broker:
@@ -83,7 +89,11 @@ def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]
 
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest, _brokers: list[Broker]) -> Broker:
-    return random.Random(f"{os.environ.get(SEED)} {request.path.stem}").choice(_brokers)
+    draws = random.Random(f"{os.environ.get(SEED)} {request.path.stem}")
+    chosen = draws.choice(_brokers)
+    if not os.environ.get(ANY_NODE) or request.path.stem in OF_ONE_NODE:
+        return chosen
+    return replace(chosen, nodes=tuple([each.url for each in _brokers]), draws=draws)
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +168,7 @@ def _replicates(request: pytest.FixtureRequest, broker: Broker) -> bool:
 @pytest.fixture
 def connect(broker: Broker, unique: Names, _replicates: bool) -> Iterator[Connect]:
     """Opens further pika connections: `connect(heartbeat=5)` changes that attribute of the parameters."""
-    with connections(broker.url) as connect:
+    with connections(broker.address) as connect:
         yield (lambda **changes: replicate(connect(**changes), unique)) if _replicates else connect
 
 

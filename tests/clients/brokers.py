@@ -25,12 +25,13 @@ def broker_class() -> type[BrokerProcess]:
 
 
 @contextlib.contextmanager
-def connections(url: str) -> Iterator[Connect]:
-    """Opens connections with these attributes of the parameters changed, and closes them all at the end."""
+def connections(url: str | Callable[[], str]) -> Iterator[Connect]:
+    """Opens connections with these attributes of the parameters changed, and closes them all at the end. `url`: the
+    same for all, or asked for each."""
     opened: list[pika.BlockingConnection] = []
 
     def open_connection(**changes: object) -> pika.BlockingConnection:
-        parameters = pika.URLParameters(url)
+        parameters = pika.URLParameters(url if isinstance(url, str) else url())
         parameters.blocked_connection_timeout = 30
         for name, value in changes.items():
             setattr(parameters, name, value)
