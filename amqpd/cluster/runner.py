@@ -339,6 +339,7 @@ class ClusterRunner(Shell, Cluster):
             "store_replaced": [replaced] if replaced else [],
             **self.forwarder.statistics().facts(),
             **self.data_links.facts(),
+            **self._sessions.figures(),
         }
 
     @property
@@ -353,7 +354,7 @@ class ClusterRunner(Shell, Cluster):
         of_store = store_sentences(directory.silent_s, lapsed, directory.store_replaced)
         linkage, link_state = self._link_reports.linkage, self._link_state
         classic = self._node.registry.other_nodes()
-        of_data = self.data_links.sentences()
+        of_data = [*self.data_links.sentences(), *self._sessions.sentences()]
         return NodeClusterView(
             self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic, of_data
         )

@@ -22,6 +22,7 @@ from amqpd.peers.formats import MalformedMessage
 from amqpd.peers.messages import HoldsNothing, SourceEpoch, ToEdge, ToLeader
 from amqpd.remote.edges import INCARNATION_BITS
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
+from amqpd.remote.figures import edge_figures, leader_figures, stuck_sentences
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 
 
@@ -98,6 +99,17 @@ class Sessions:
         ]
         for at in range(0, len(sources), SOURCES_MAX):
             self._links.send(leader, HoldsNothing(tuple(sources[at : at + SOURCES_MAX])))
+
+    def figures(self) -> dict[str, int | float]:
+        """Of remote queues, at both ends; nothing while they are off."""
+        if not self._is_on:
+            return {}
+        node = self._node
+        return edge_figures(node.edges, node.now_ms) | leader_figures(node.remote_sessions.leaders)
+
+    def sentences(self) -> list[str]:
+        """Of leaders that do not decide what clients of this node asked of them, for operators."""
+        return stuck_sentences(self._node.edges, self._node.now_ms) if self._is_on else []
 
     @property
     def incarnation(self) -> int | None:

@@ -10,7 +10,7 @@ ranges, at both ends. `encoding.py` has the bytes of the messages, `formats.py` 
 `contradictions.py` is what no honest peer says in a session.
 A node has `edges.py`: an edge for each source that its clients use (`edge_source.py`), with credit from what their
 consumers leave (`consumer.py`); and `leaders.py`: a leader for each source that it leads. Clients reach a remote
-queue by its port (`queue.py`). `links.py` is what both ends need of the cluster.
+queue by its port (`queue.py`). `links.py` is what both ends need of the cluster; `figures.py` is what operators see.
 Rules: docs/decisions/remote-protocol.md has them with their numbers. Built are 1 to 10, 12, 14, 16 to 19, 21, 24, 25,
 27 to 29, 31 and 32; of 15 without conditional deletes, of 26 that what goes back unseen is not counted. Not built: 11
 (a prefetch that several leaders share is lowered, but nobody says that it wants messages), 20 (ranks of consumers),

@@ -94,6 +94,8 @@ class Edge:
         """the last one, for the log"""
         self.claims_refused = 0
         """deliveries that a client held and the leader gave to others, or lost"""
+        self.resent = 0
+        """operations that were sent again, in a later session"""
         self._operations = UndecidedOperations(self.lane, bytes_max)
         self._subscriptions: dict[int, EdgeSubscription] = {}
         self._newest_subscription = self._newest_question = 0
@@ -116,6 +118,16 @@ class Edge:
     def operation_count(self) -> int:
         """The number of the newest operation."""
         return self._operations.last
+
+    @property
+    def operations(self) -> UndecidedOperations:
+        """Those that are not decided; to look at."""
+        return self._operations
+
+    @property
+    def subscription_count(self) -> int:
+        """Of consumers, and of gets that are not over."""
+        return len(self._subscriptions)
 
     def publish(self, queue: int, run: Run, receipt: Receipt | None = None) -> int:
         """The number that the lane reports when the run is decided. Several queues that are given the same run, one
@@ -397,6 +409,7 @@ class Edge:
             return
         if self._contradicts(in_attached(message, self._operations)):
             return
+        self.resent += max(self._sent - message.mark, 0)
         self.state, self.epoch, self._sent = EdgeState.ATTACHED, message.epoch, message.mark
         for part in message.refused:
             subscription = self._subscriptions.get(part.subscription)

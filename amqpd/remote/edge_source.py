@@ -39,6 +39,8 @@ class EdgeSource:
         self.reported = 0
         """of the lane, as the node was told last"""
         self._asked_ms = 0
+        self._looked_at = 0, 0
+        """an operation, the newest one when this was noted, and when that was"""
         self._consumers: dict[int, EdgeConsumer] = {}
         self._renewing: dict[EdgeConsumer, None] = {}
 
@@ -102,9 +104,17 @@ class EdgeSource:
         else:
             self.edge.detached()
 
+    def undecided_ms(self, now_ms: int) -> int:
+        """For at least how long the oldest operation that is not decided has waited; 0: there is none."""
+        decided = self.edge.operations.decided
+        number, since_ms = self._looked_at
+        return now_ms - since_ms if decided < number else 0
+
     def beat(self, now_ms: int) -> None:
         """Some time has passed."""
         self.edge.audit()
+        if self.edge.operations.decided >= self._looked_at[0]:
+            self._looked_at = self.edge.operation_count, now_ms
         waited_ms = now_ms - self._asked_ms
         state = self.edge.state
         if self.leader and (
@@ -127,7 +137,10 @@ class EdgeSource:
         before = self.edge
         self.edge, self.reported = Edge(before.forwarder, before.incarnation + 1), 0
         self.edge.epoch = before.epoch
+        self.edge.differences, self.edge.resent = before.differences, before.resent
+        self.edge.claims_refused = before.claims_refused
         self._consumers, self._renewing = {}, {}
+        self._looked_at = 0, now_ms
         self.attach(self.leader, now_ms)
 
     def take(self) -> list[FromEdge]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -88,9 +88,24 @@ class RemoteLeaders:
         """(node, source) -> the highest epoch for which the node has said that it has nothing of the source"""
         self.dirty: dict[int, None] = {}
         """sources whose leaders may have something to send"""
+        self._ended_counts = 0, 0
+        """differences and refused claims of those that have ended"""
 
     def __bool__(self) -> bool:
         return bool(self._of)
+
+    def __iter__(self) -> Iterator[Leader]:
+        return iter(self._of.values())
+
+    @property
+    def differences(self) -> int:
+        """How often both ledgers differed, or an edge said what cannot be true, since the start."""
+        return self._ended_counts[0] + sum([each.differences for each in self._of.values()])
+
+    @property
+    def claims_refused(self) -> int:
+        """Deliveries that edges claimed, and that were settled or given to others by then, since the start."""
+        return self._ended_counts[1] + sum([each.claims_refused for each in self._of.values()])
 
     # Sources
 
@@ -113,7 +128,10 @@ class RemoteLeaders:
 
     def ends(self, source: int) -> None:
         """This node leads it no more."""
-        self._of.pop(source, None)
+        ended = self._of.pop(source, None)
+        if ended is not None:
+            differences, claims_refused = self._ended_counts
+            self._ended_counts = differences + ended.differences, claims_refused + ended.claims_refused
         self._delivers.pop(source, None)
         self.dirty.pop(source, None)
 

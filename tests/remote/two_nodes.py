@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from amqpd.journal.lane import Lane
+from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
@@ -25,11 +25,15 @@ QUORUM = {"x-queue-type": "quorum"}
 ROUNDS_MAX = 1_000
 
 
-class LeaderLane(Lane):
+class LeaderLane(JournalLane):
     """The lane of the source at its leader, which reports when the rig says so."""
 
+    forced = 0
+    """how often somebody waited"""
+
     def force(self) -> None:
-        pass
+        self.forced += 1
+        super().force()
 
 
 class LinkedSessions:
@@ -73,7 +77,6 @@ class TwoNodes:
         """(from, to, session, source, message)"""
         self.seen: list[Any] = []
         """all messages that arrived"""
-        self.lane = LeaderLane(1, 0)
         self.harness = {name: self._node(name) for name in ("a", "b")}
         self.record = QueueRecord(
             "/", "q", (1 << 63) - 256, durable=True, arguments={**QUORUM, **(arguments or {})}, source=SOURCE
@@ -101,7 +104,9 @@ class TwoNodes:
         """This node leads the source from now on."""
         node = self.harness[name].node
         self.leader = name
-        node.journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
+        journal = node.journal
+        self.lane = LeaderLane(journal.force, journal.index, journal.index - 1)
+        journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
         node.source_begins(SOURCE, Recovered(0, {}))
 
     def client(self, name: str) -> Client:
@@ -124,9 +129,8 @@ class TwoNodes:
     def _report(self) -> None:
         """All that the leader was handed is committed."""
         node = self.harness[self.leader].node
-        if self.lane.reported < self.lane.gathering:
-            self.lane.reported = self.lane.gathering
-            self.lane.gathering += 1
+        if self.lane.reported < node.journal.index - 1:
+            self.lane.reported = node.journal.index - 1
             node.reported(self.lane)
             self.harness[self.leader].step()
 

@@ -131,7 +131,7 @@ def _cluster(facts: Mapping[str, Any]) -> Iterator[Part]:
             yield one(f"amqpd_cluster_{name.removesuffix('_total')}", COUNTER, f"Since the start: {words}", value)
         elif name not in ("peers", "members"):
             # Of what is said in sentences, how many there are.
-            number = len(value) if isinstance(value, list) else int(value)
+            number = len(value) if isinstance(value, list) else float(value)
             yield one(f"amqpd_cluster_{name}", GAUGE, f"Now: {words}", number)
     for name in LAGS if facts.get("peers") else ():
         family = Family(
