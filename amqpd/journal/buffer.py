@@ -137,7 +137,7 @@ class JournalBuffer:
     @property
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
-        rare = self._dropped or self._marks or self._paged or self._counts
+        rare = self._dropped or self._paged or self._counts
         wanted = self.led_sources and any(led.numbers.wanted for led in self.led_sources.values())
         return bool(self._segments or self._forced or self._writes or rare or wanted)
 

@@ -3,8 +3,8 @@
 What comes in: the pure buffer, and a `Disk`. What goes out: durable numbers; rows.
 Rules: 1. Group commit: while a transaction is on its way to the disk the next one gathers. 2. A commit whose outcome
 is unknown is never tried again: the exception ends the node. 3. A disk that is full has written nothing: publishers
-wait (an alarm), and the same transaction is tried again until there is space. 4. A transaction that has nothing is not
-given to the disk: who waits for it waits for other nodes only.
+wait (an alarm), and the same transaction is tried again until there is space. 4. A transaction that has nothing is
+not given to the disk: who waits for it waits for other nodes only.
 Not here: what a transaction is made of (`buffer.py`), SQL (`sqlite/disk.py`).
 """
 

@@ -33,11 +33,13 @@ class JournalLog(SourceLog):
 
     @property
     def position(self) -> int:
-        self._journal.led_sources[self._source].lane.force()
         return self._journal.index
 
     def note(self, record: MarkRecord) -> None:
         self._journal.note_mark(self._source, record)
+
+    def force(self) -> None:
+        self._journal.led_sources[self._source].lane.force()
 
 
 class LedQueues(Mapping[int, LedQueue]):

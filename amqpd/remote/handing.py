@@ -80,6 +80,7 @@ def _take(leader: Leader, handed: HandedIncarnation, now_ms: float) -> None:
         incarnation = leader.incarnations[handed.member] = RemoteIncarnation(handed.member, leader.out, now_ms)
     incarnation.session = handed.session
     incarnation.mark = max(incarnation.mark, handed.mark)
+    leader.log.force()
     incarnation.gathered(leader.log.position)
     for each in handed.subscriptions:
         queue = leader.queues.get(each.queue)

@@ -324,7 +324,8 @@ class Leader:
 
     def _operate(self, incarnation: RemoteIncarnation, message: Operations) -> bool:
         incarnation.hear(message.decided)
-        wrote, mark = False, incarnation.mark
+        wrote = is_waited_for = False
+        mark = incarnation.mark
         is_done = True
         for number, operation in enumerate(message.operations, message.first):
             if number <= incarnation.mark:
@@ -342,10 +343,14 @@ class Leader:
                 break
             outcomes: list[Outcome] = []
             wrote |= self._do(incarnation, number, operation, number < message.maybe_below, outcomes)
+            is_waited_for |= not isinstance(operation, Settle)
             incarnation.done(number, outcomes)
         if wrote:
             self.log.note(incarnation.record(message.decided))
         if incarnation.mark > mark:
+            # For acknowledgements nobody waits: with the next message they are one entry.
+            if is_waited_for or not wrote:
+                self.log.force()
             incarnation.gathered(self.log.position)
             incarnation.committed(self.committed_position)
             self._answer(incarnation)
@@ -406,6 +411,7 @@ class Leader:
         if is_last or count:
             self.log.note(incarnation.record(incarnation.heard))
         if is_last:
+            self.log.force()
             incarnation.gathered(self.log.position)
             incarnation.committed(self.committed_position)
             self._answer(incarnation)

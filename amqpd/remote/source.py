@@ -39,6 +39,10 @@ class SourceLog(ABC):
     def note(self, record: MarkRecord) -> None:
         """It will be in the entry that gathers now."""
 
+    @abstractmethod
+    def force(self) -> None:
+        """Somebody waits for `position`: it is committed soon, also if nothing is noted."""
+
 
 class LedQueue(ABC):
     """A queue, as the leader's end serves remote clients from it. Messages are named by sequence numbers."""

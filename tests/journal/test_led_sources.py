@@ -81,12 +81,12 @@ def marked(mark: int, *outcomes: Outcome) -> Marked:
 
 
 def test_the_mark_of_operations_is_in_the_entry_that_has_their_effects():
-    """Several of one transaction are one change, and a reason for a commit."""
+    """Several of one transaction are one change, and a reason for a commit, for which nobody waits by itself."""
     buffer = JournalBuffer()
     backlog = leader(buffer)
     buffer.take()
     buffer.note_mark(SOURCE, marked(3, Refused(2, 0, 1)))
-    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, True)
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, False, True)
     backlog.publish(run(), True, 0)
     buffer.note_mark(SOURCE, marked(4, Refused(4, 0, 1)))
     buffer.hold()
@@ -104,7 +104,7 @@ def test_the_mark_of_operations_is_in_the_entry_that_has_their_effects():
 def test_a_mark_of_the_local_source_is_of_the_transaction_itself():
     buffer = JournalBuffer()
     buffer.note_mark(0, marked(3))
-    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, True)
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, False, True)
     transaction = buffer.take()
     assert transaction.marks == [MarkChange("f", incarnation=1, mark=3)]
     assert (transaction.is_one_row, buffer.pending) == (False, False)

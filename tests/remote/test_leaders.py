@@ -24,6 +24,9 @@ class NoLog(SourceLog):
     def note(self, record: MarkRecord) -> None:
         pass
 
+    def force(self) -> None:
+        pass
+
 
 class HostByHand(LeadersHost):
     """Each attribute is an answer."""

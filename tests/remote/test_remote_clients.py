@@ -50,6 +50,27 @@ def test_a_consumer_at_another_node_gets_messages_and_settles_them(nodes: TwoNod
     assert (queue.ready_count, queue.unacked_count) == (0, 1)
 
 
+def test_nobody_waits_for_a_commit_of_acknowledgements(nodes: TwoNodes) -> None:
+    """With the next message they are one commit at each node; a publish and a purge are waited for."""
+    client, journal = nodes.client("a"), nodes.harness["b"].node.journal
+    client.send(Basic.Consume(queue="q"))
+    client.publish(b"one", "q")
+    nodes.step()
+    client.collect()
+    [message] = client.take(Message)
+    nodes.harness["b"].automatic = False
+    before = nodes.lane.forced
+    client.send(Basic.Ack(delivery_tag=message.tag))
+    nodes.step()
+    assert (journal.pending, journal.urgent, nodes.lane.forced) == (True, False, before)
+    client.send(Queue.Purge(queue="q"))
+    nodes.step()
+    assert nodes.lane.forced > before
+    client.publish(b"two", "q")
+    nodes.step()
+    assert (journal.pending, journal.urgent) == (True, True)
+
+
 def test_get_answers_with_a_message_or_that_there_is_none(nodes: TwoNodes) -> None:
     client = nodes.client("a")
     client.send(Basic.Get(queue="q", no_ack=True))

@@ -121,6 +121,9 @@ class LeaderLog(SourceLog):
     def note(self, record: MarkRecord) -> None:
         self.gathering.append(record)
 
+    def force(self) -> None:
+        pass  # what gathers is cut at times of its own
+
     def append(self, record: AnyRecord) -> None:
         self.gathering.append(record)
 
