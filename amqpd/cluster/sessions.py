@@ -62,6 +62,7 @@ class Sessions:
         self._votes: dict[int, Vote] = {}
         """who led each source when the roster changed last: the roster itself is one object, which changes"""
         self._wanted: frozenset[str] = frozenset()
+        self._forgotten: frozenset[str] = frozenset()
 
     def start(self, node: Node) -> None:
         self._node = node
@@ -75,6 +76,7 @@ class Sessions:
         if not self._is_on:
             return
         self._roster = roster
+        self._forgotten = frozenset(roster.forgotten.keys() - roster.known.keys() - roster.members.keys())
         wanted, before = frozenset(roster.members) - {self._name}, self._wanted
         self._wanted = wanted
         for name in wanted - before:
@@ -120,9 +122,19 @@ class Sessions:
         """As far as that is known; empty: it has none."""
         return self._runner.leader_of(source)
 
+    def epoch_of(self, source: int) -> int:
+        """In which that node leads it; 0: nobody does."""
+        record = None if self._roster is None else self._roster.records.get(source)
+        return 0 if record is None else record.leader.epoch
+
     def members(self) -> frozenset[str]:
         """Those whose clients may use queues of this node: all that know sessions, as far as that was heard."""
         return frozenset([each for each in self._names() if self._knows(each)])
+
+    def forgotten(self) -> frozenset[str]:
+        """Whose names may be given again. One that is only missing in the store is none of them: that may have gone
+        back."""
+        return self._forgotten
 
     def _names(self) -> Collection[str]:
         return self._roster.members if self._roster is not None else ()

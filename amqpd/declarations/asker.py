@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pamqp.exceptions import AMQPError
 
 from amqpd.node.node import Node
-from amqpd.node.quarantine import crashed
+from amqpd.queues.arguments import crashed
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Kind, Permission
 from amqpd.vocabulary.caller import COMMAND_LINE, Caller

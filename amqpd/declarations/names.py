@@ -14,7 +14,7 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFa
 
 from amqpd.declarations.asker import Asker
 from amqpd.node.node import Node
-from amqpd.node.quarantine import crashed
+from amqpd.queues.arguments import crashed
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
 from amqpd.wire.values import NestedTooDeep, equivalent, erlang_term

@@ -15,7 +15,7 @@ from amqpd.declarations.queues import WantedQueue, declare_queue, delete_queue, 
 from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.node import Handlers
-from amqpd.node.quarantine import crashed
+from amqpd.queues.arguments import crashed
 from amqpd.queues.port import DeclareCounts, QueuePort
 from amqpd.vocabulary.records import BindingRecord
 from amqpd.wire.frames import declare_ok_frame, delete_ok_frame

@@ -21,9 +21,9 @@ from pamqp.exceptions import AMQPSoftError, AMQPSyntaxError
 from amqpd.kernel import Mixed, Run
 from amqpd.message.properties import Properties
 from amqpd.node.ports import NodePort
-from amqpd.node.quarantine import crashed
+from amqpd.queues.arguments import crashed
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Getter
+from amqpd.queues.port import Getter, Got
 from amqpd.queues.queue import Queue
 from amqpd.queues.states import SERVED
 from amqpd.remote.source import LedQueue
@@ -152,10 +152,15 @@ class JournalledQueue(LedQueue):
         self._asked(partial(self._queue.credited, consumer), None)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
+        answered = partial(self._got, answer)
         if self._queue.state is SERVED:
-            self._asked(partial(self._queue.get, no_ack, answer), None)
+            self._asked(partial(self._queue.get, no_ack, answered), None)
         else:
-            answer(None)
+            answered(None)
+
+    def _got(self, answer: Getter, got: Got | AMQPSoftError | None) -> bool:
+        out_of_service = got is None and self._queue.crash_reason is not None
+        return answer(crashed(self._queue.record) if out_of_service else got)
 
     def withhold(self, withholds: bool) -> None:
         """See `Queue.withhold`: while the leader does not deliver, before the claims of living nodes are known."""

@@ -431,7 +431,11 @@ class Node(NodePort):
 
 def _edges_of(node: Node) -> RemoteEdges:
     cluster, serving = node.cluster, node.sources.serving
-    return RemoteEdges(cluster.node, cluster.sessions, lambda: node.now_ms, node.reported, serving.__contains__)
+
+    def led_in(source: int) -> int:
+        return node.journal.led_sources[source].epoch if source in serving else 0
+
+    return RemoteEdges(cluster.node, cluster.sessions, lambda: node.now_ms, node.reported, led_in)
 
 
 def _awaits(connection: ConnectionBase, lane: Lane) -> bool:

@@ -2,12 +2,11 @@
 stops at a damaged message, which operators see here as plain values.
 
 What comes in: a queue, and the exception that its dispatch, a deadline, a dead letter, a policy, a publish or a
-settling raised. What goes out: its consumers' cancellation; a line of the log; the error for a client that asks for
-it by name.
+settling raised. What goes out: its consumers' cancellation; a line of the log.
 Rules: 1. It is not dispatched and takes no message; a publish that is routed to it is refused (basic.nack), and so is
 a dead letter, which does not take the source out of service. 2. A client that names it gets RabbitMQ's 404 of a
-crashed queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come
-meanwhile are not taken, so those messages are delivered again. 4. Deleting it works.
+crashed queue (`queues/arguments.py`). 3. What is on disk stays there and is served again after a restart;
+acknowledgements that come meanwhile are not taken, so those messages are delivered again. 4. Deleting it works.
 Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`), where a damaged one stops and what
 its clients are told (`queues/damage.py`), what the operator does then (`management/damage/damaged_rows.py`).
 
@@ -20,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pamqp.exceptions import AMQPNotFound
-
 from amqpd.faults import QUEUE
 from amqpd.node.ports import NodePort
 from amqpd.queues.dispatchable import Dispatchable
@@ -29,7 +26,6 @@ from amqpd.queues.dispatchable import Dispatchable
 if TYPE_CHECKING:
     from amqpd.queues.dispatchable import Paged
     from amqpd.queues.port import QueuePort
-    from amqpd.vocabulary.records import QueueRecord
 
 
 def quarantine(node: NodePort, queue: Dispatchable, error: Exception) -> None:
@@ -55,11 +51,6 @@ def quarantine(node: NodePort, queue: Dispatchable, error: Exception) -> None:
             answer(None)
         except Exception as failure:  # noqa: BLE001 - a consumer's; faults reports it
             node.faults.contain(QUEUE, record.name, failure, vhost=record.vhost)
-
-
-def crashed(record: QueueRecord) -> AMQPNotFound:
-    """For a client that names the queue."""
-    return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
 
 
 def quarantined(node: NodePort) -> list[dict[str, Any]]:

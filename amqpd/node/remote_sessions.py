@@ -140,6 +140,9 @@ class RemoteSessions(LeadersHost):
     def members(self) -> frozenset[str]:
         return self._node.cluster.sessions.members()
 
+    def forgotten(self) -> frozenset[str]:
+        return self._node.cluster.sessions.forgotten()
+
     def holds_lease(self, source: int) -> bool:
         return self._node.cluster.holds_lease(source)
 

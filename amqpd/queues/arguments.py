@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pamqp.exceptions import AMQPPreconditionFailed
+from pamqp.exceptions import AMQPNotFound, AMQPPreconditionFailed
 
 from amqpd.queues.argument_values import (
     CONSUME_CHECKS,
@@ -147,6 +147,11 @@ def with_default_type(
 
 def described_queue(record: QueueRecord) -> str:
     return f"queue '{record.name}' in vhost '{record.vhost}'"
+
+
+def crashed(record: QueueRecord) -> AMQPNotFound:
+    """For a client that names a queue which is out of service (`amqpd/node/quarantine.py`)."""
+    return AMQPNotFound(f"{described_queue(record)} has crashed and failed to restart")
 
 
 def _check_value(record: QueueRecord, name: str, check: Check, arguments: Arguments) -> None:

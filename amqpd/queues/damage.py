@@ -62,7 +62,7 @@ class QueueFenced(AMQPPreconditionFailed):
             f"messages {ids[0]}..{ids[1]} of queue '{record.name}' in vhost '{record.vhost}' are damaged on the "
             "broker's disk; ask its operator: amqpd message quarantine, or delete"
         )
-        self.told = told
+        self.ids, self.told = ids, told
 
 
 class DamagedSegment(NamedTuple):

@@ -12,15 +12,15 @@ Not here: how long a new leader waits for claims (`leader.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd.queues.port import unheard
+from amqpd.remote.endings import ended_by
 from amqpd.remote.formats import CLAIMS_MAX
 from amqpd.remote.held import Held, Range
 from amqpd.remote.incarnation import RemoteIncarnation
-from amqpd.remote.messages import DeliveryClaim, DeliveryRange, SubscriptionState
+from amqpd.remote.messages import DeliveryClaim, DeliveryRange, EndReason, SubscriptionEnded, SubscriptionState
 from amqpd.remote.source import LedQueue
 from amqpd.remote.subscriber import RemoteSubscriber
 
@@ -44,22 +44,20 @@ def attach_subscriptions(
     states: Iterable[SubscriptionState],
     queues: Mapping[int, LedQueue],
     others: Iterable[RemoteSubscriber],
-) -> tuple[list[DeliveryRange], list[int]]:
+) -> tuple[list[DeliveryRange], list[SubscriptionEnded]]:
     """Take what an edge says of all its subscriptions: (claims that were not given, subscriptions that have ended).
     `others`: all subscribers of the source."""
     before, incarnation.subscribers = incarnation.subscribers, {}
     kept: list[tuple[RemoteSubscriber, list[DeliveryClaim]]] = []
-    ended = []
+    ended = list[SubscriptionEnded]()
     for state in states:
         queue = queues.get(state.queue)
         if queue is None:
-            ended.append(state.subscription)
+            ended.append(SubscriptionEnded(state.subscription, EndReason.QUEUE_GONE))
             continue
         subscriber = before.pop(state.subscription, None)
         if subscriber is None:
-            subscriber = RemoteSubscriber(
-                state.subscription, state.queue, queue, state.get, incarnation.send, incarnation.flow
-            )
+            subscriber = incarnation.subscriber(state.subscription, state.queue, queue, state.get)
         incarnation.subscribers[state.subscription] = subscriber
         kept.append((subscriber, _keep(subscriber, state, incarnation.mark)))
         subscriber.apply(state)
@@ -78,28 +76,30 @@ def attach_subscriptions(
     if len(refused) > CLAIMS_MAX:
         refused = [part for subscriber, _ in kept for part in _refuse_all(subscriber)]
     for subscriber, _ in kept:
-        if not join(subscriber):
-            ended.append(subscriber.number)
+        refusal = join(subscriber)
+        if refusal is not None:
+            ended.append(ended_by(subscriber.number, refusal))
             del incarnation.subscribers[subscriber.number]
+            for each in subscriber.take_all():  # what its edge says of that is swallowed there
+                subscriber.queue.requeue(each.seq, each.last_seq)
         elif subscriber.is_done:
             del incarnation.subscribers[subscriber.number]
     return refused, ended
 
 
-def join(subscriber: RemoteSubscriber) -> bool:
-    """It is a consumer of its queue, if it is to be one. False: the queue refuses that."""
+def join(subscriber: RemoteSubscriber) -> AMQPSoftError | None:
+    """It is a consumer of its queue, if it is to be one; why the queue refuses that."""
     if subscriber.cancelled_by_client:
         leave(subscriber)
     elif subscriber.consuming:
         subscriber.queue.credited(subscriber)
     elif not subscriber.is_get:
-        subscriber.queue.consume(subscriber, partial(_joined, subscriber))
-        return subscriber.consuming
-    return True
-
-
-def _joined(subscriber: RemoteSubscriber, refusal: AMQPSoftError | None) -> None:
-    subscriber.consuming = refusal is None
+        answers = list[AMQPSoftError | None]()
+        subscriber.queue.consume(subscriber, answers.append)
+        refusal = answers[-1]
+        subscriber.consuming = refusal is None
+        return refusal
+    return None
 
 
 def _keep(subscriber: RemoteSubscriber, state: SubscriptionState, mark: int) -> list[DeliveryClaim]:

@@ -38,10 +38,10 @@ class EdgeConsumer(Subscriber):
     )
 
     def __init__(
-        self, consumer: Subscriber, renewing: dict[EdgeConsumer, None], ended: Callable[[EdgeConsumer], object]
+        self, consumer: Subscriber, renewing: dict[EdgeConsumer, None], ended: Callable[[Subscriber], object]
     ) -> None:
-        """`renewing`: those whose limits are looked at before the next messages are sent. `ended`: is told that the
-        leader has ended its subscription."""
+        """`renewing`: those whose limits are looked at before the next messages are sent. `ended`: is told of
+        `consumer` that the leader has ended its subscription."""
         self.consumer = consumer
         self._ended = ended
         self.no_ack, self.exclusive, self.priority = consumer.no_ack, consumer.exclusive, consumer.priority
@@ -111,5 +111,5 @@ class EdgeConsumer(Subscriber):
 
     def cancelled(self) -> None:
         self.is_cancelled = True
-        self._ended(self)
+        self._ended(self.consumer)
         self.consumer.cancelled()

@@ -11,6 +11,7 @@ Not here: what cannot be true of any session (`formats.py`), ledgers that differ
 
 from __future__ import annotations
 
+from amqpd.journal.operation_marks import Purged
 from amqpd.remote.formats import SUBSCRIPTIONS_MAX
 from amqpd.remote.incarnation import RemoteIncarnation
 from amqpd.remote.messages import (
@@ -24,7 +25,6 @@ from amqpd.remote.messages import (
     Operations,
     Publish,
     Purge,
-    Purged,
     Subscribe,
 )
 from amqpd.remote.operations import UndecidedOperations

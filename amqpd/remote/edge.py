@@ -4,10 +4,10 @@ What comes in: what this node's channels ask of the queues there; the leader's m
 came in; that the link is lost. What goes out: messages of the session (`take`); deliveries to subscribers; refusals
 to receipts; a lane.
 Rules (by their numbers in docs/decisions/remote-protocol.md): 1. Nothing of an older session is read from the moment
-that a new one attaches, and no epoch below one that was seen is taken (1). 2. Operations wait for Attached; then what
-follows the leader's mark is sent, in order, before anything new (5). 3. What waits for the lane is told its refusals
-before the lane reports (6). 4. What a client holds, and what an undecided operation speaks of, is claimed in each
-session (16). 5. After Unknown everything of this incarnation has ended: its owner makes another one (9).
+that a new one attaches, and no epoch is taken but the one that its owner knows (1). 2. Operations wait for Attached;
+then what follows the leader's mark is sent, in order, before anything new (5). 3. What waits for the lane is told its
+refusals before the lane reports (6). 4. What a client holds, and what an undecided operation speaks of, is claimed in
+each session (16). 5. After Unknown everything of this incarnation has ended: its owner makes another one (9).
 Not here: links, when to attach again (its owner: at once after `detached`, and again after a while without an
 answer), what a client's prefetch leaves (`limit` is told).
 """
@@ -19,9 +19,8 @@ from enum import Enum, auto
 
 from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run
-from amqpd.peers.entry import EPOCH_MAX
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt
+from amqpd.queues.port import DeclareCounts, Got, Receipt
 from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
 from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.held import Range
@@ -59,7 +58,7 @@ from amqpd.remote.messages import (
     Unknown,
 )
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX, EdgeLane, Undecided, UndecidedOperations
-from amqpd.remote.subscription import NUMBER_BITS, NUMBER_MASK, Answer, EdgeSubscription, place
+from amqpd.remote.subscription import NUMBER_BITS, NUMBER_MASK, Answer, EdgeGetter, EdgeSubscription, place
 
 NO_RANGE = Range(0, 0, 0)
 OPERATIONS_BYTES = 1 << 20
@@ -102,7 +101,9 @@ class Edge:
         self._questions: dict[int, tuple[CountMessages, Callable[[DeclareCounts | None], object]]] = {}
         # What the session has not said yet.
         self._attach: Attach | None = None
-        self._epoch_max = EPOCH_MAX
+        self._epoch_led: int | None = None
+        self._unanswered: list[int] = []
+        """subscriptions of the Attach whose clients wait: who subscribes behind it has an answer of its own"""
         self._new: dict[int, EdgeSubscription] = {}
         self._credited: dict[int, EdgeSubscription] = {}
         self._lowered: list[Lower] = []
@@ -196,15 +197,15 @@ class Edge:
         nbytes: int,
         answer: Answer | None = None,
     ) -> int:
-        """A consumer's subscription: its number. `messages`, `nbytes`: the first limits. `answer`: see
-        `QueuePort.consume`."""
+        """A consumer's subscription: its number. `messages`, `nbytes`: the first limits. `answer`: None, and it gets
+        messages from then on; or why not."""
         state = self._next(queue, messages, nbytes, subscriber.exclusive, subscriber.priority)
         subscription = self._subscriptions[state.subscription] = EdgeSubscription(state, subscriber, None)
         subscription.answer = answer
         self._new[state.subscription] = subscription
         return state.subscription
 
-    def get(self, queue: int, answer: Getter) -> int:
+    def get(self, queue: int, answer: EdgeGetter) -> int:
         """basic.get: its subscription (rule 14)."""
         state = self._next(queue, 1, 1 << 62, False, 0, get=True)
         self._new[state.subscription] = self._subscriptions[state.subscription] = EdgeSubscription(
@@ -226,6 +227,11 @@ class Edge:
             get=get,
             after=self._operations.last,
         )
+
+    def subscriber_at(self, at: int) -> Subscriber | None:
+        """Whose delivery has this place, while there is such a subscription."""
+        found = self._subscriptions.get(at >> NUMBER_BITS)
+        return None if found is None else found.subscriber
 
     def limit(self, number: int, messages: int, nbytes: int) -> None:
         """What the client leaves of the subscription now, as absolute limits (rule 10)."""
@@ -288,13 +294,13 @@ class Edge:
 
     # The session
 
-    def attach(self, epoch_max: int = EPOCH_MAX) -> None:
-        """A new session begins: over a new link, or after one that was given up. `epoch_max`: the epoch in which the
-        leader leads, as its owner knows it: no answer of a later one is taken, after which none of an honest leader
-        would be."""
+    def attach(self, epoch: int | None = None) -> None:
+        """A new session begins: over a new link, or after one that was given up. `epoch`: that in which the leader
+        leads, as its owner knows it: no answer of another one is taken. After a later one none of an honest leader
+        would be; an earlier one has ended."""
         if self.state is EdgeState.ENDED:
             return
-        self._epoch_max = epoch_max
+        self._epoch_led = epoch
         self.session += 1
         self.state = EdgeState.ATTACHING
         claims: dict[int, list[DeliveryClaim]] = {}
@@ -314,6 +320,7 @@ class Edge:
             left -= len(of.held) + len(spoken)
             subscriptions.append(of.at_attach(spoken))
         self._attach = Attach(self._operations.decided, tuple(subscriptions))
+        self._unanswered = [number for number, of in self._subscriptions.items() if of.answer is not None]
         self._new, self._credited, self._lowered = {}, {}, []
         self._unasked = [question for question, _ in self._questions.values()]
         self._audit = False
@@ -396,7 +403,7 @@ class Edge:
         elif isinstance(message, Empty):
             self._empty(message.subscription)
         elif isinstance(message, SubscriptionEnded):
-            self._end_subscription(message.subscription)
+            self._end_subscription(message)
         elif isinstance(message, Counted):
             self._counted(message)
         elif isinstance(message, DeliveredCounts):
@@ -405,7 +412,7 @@ class Edge:
             self.state = EdgeState.DETACHED
 
     def _attached(self, message: Attached) -> None:
-        if self.state is not EdgeState.ATTACHING or not self.epoch <= message.epoch <= self._epoch_max:
+        if self.state is not EdgeState.ATTACHING or not self._is_led_in(message.epoch):
             return
         if self._contradicts(in_attached(message, self._operations)):
             return
@@ -417,14 +424,17 @@ class Edge:
                 lost = subscription.held.take(part.first, part.last)
                 self.claims_refused += sum([each.size for each in lost])
                 self._forget(subscription)
-        for number in message.ended:
-            self._end_subscription(number)
+        for ended in message.ended:
+            self._end_subscription(ended)
+        for number in self._unanswered:
+            self._subscribed(number)
         for number, subscription in list(self._subscriptions.items()):
-            if number not in self._new:
-                self._subscribed(number)
             self._touched[number] = None
             if subscription.state.get and subscription.received:
                 self._forget(subscription)
+
+    def _is_led_in(self, epoch: int) -> bool:
+        return self.epoch <= epoch and self._epoch_led in (None, epoch)
 
     def _decided(self, message: Decided) -> None:
         if self._contradicts(in_decided(message, self._operations, self._sent)):
@@ -501,20 +511,24 @@ class Edge:
             waits, subscription.waits = subscription.waits, None
             waits(None)
 
-    def _end_subscription(self, number: int) -> None:
+    def _end_subscription(self, ended: SubscriptionEnded) -> None:
         """What clients hold of it is swallowed when they settle it (rule 28)."""
-        subscription = self._subscriptions.pop(number, None)
-        self._new.pop(number, None)
-        self._credited.pop(number, None)
-        if subscription is not None:
+        subscription = self._subscriptions.pop(ended.subscription, None)
+        self._new.pop(ended.subscription, None)
+        self._credited.pop(ended.subscription, None)
+        if subscription is None:
+            return
+        if subscription.answer is not None:
+            answer, subscription.answer = subscription.answer, None
+            answer(ended)
+        elif subscription.waits is not None:
+            subscription.waits(ended)
+        else:
             self._cancelled(subscription)
 
-    def _cancelled(self, subscription: EdgeSubscription) -> None:
-        if subscription.answer is not None:
-            subscription.answer(None)
-        if subscription.waits is not None:
-            subscription.waits(None)
-        elif subscription.subscriber is not None and not subscription.cancelled:
+    @staticmethod
+    def _cancelled(subscription: EdgeSubscription) -> None:
+        if subscription.subscriber is not None and not subscription.cancelled:
             subscription.subscriber.cancelled()
 
     def _counted(self, message: Counted) -> None:
@@ -548,7 +562,7 @@ class Edge:
 
     def _end(self, message: Unknown) -> None:
         """This incarnation has ended at the source (rule 9)."""
-        if not self.epoch <= message.epoch <= self._epoch_max:
+        if not self._is_led_in(message.epoch):
             return
         self.state = EdgeState.ENDED
         self._operations.give_up_publishes()
@@ -557,7 +571,12 @@ class Edge:
                 operation.answer(0)
         subscriptions, self._subscriptions = self._subscriptions, {}
         for subscription in subscriptions.values():
-            self._cancelled(subscription)
+            if subscription.answer is not None:
+                subscription.answer(None)
+            if subscription.waits is not None:
+                subscription.waits(None)
+            else:
+                self._cancelled(subscription)
         questions, self._questions = self._questions, {}
         for _, answer in questions.values():
             answer(None)

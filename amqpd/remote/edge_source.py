@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Getter, Got
+from amqpd.queues.port import Got
 from amqpd.remote.consumer import EdgeConsumer
 from amqpd.remote.edge import Edge, EdgeState
-from amqpd.remote.messages import FromEdge, FromLeader
-from amqpd.remote.subscription import NUMBER_BITS, Answer
+from amqpd.remote.messages import FromEdge, FromLeader, SubscriptionEnded
+from amqpd.remote.subscription import Answer, EdgeGetter
 
 ATTACH_AGAIN_MS = 1_000
 """without an answer; several times what a session takes to begin, far less than a client waits"""
@@ -34,6 +34,8 @@ class EdgeSource:
         self.edge = Edge(forwarder, incarnation)
         self.leader = ""
         """the node that the session is with; empty: there is no connection to one"""
+        self.epoch = 0
+        """in which that node leads the source"""
         self.away_since_ms = 0
         """when the last session ended, while none is attached"""
         self.reported = 0
@@ -41,7 +43,6 @@ class EdgeSource:
         self._asked_ms = 0
         self._looked_at = 0, 0
         """an operation, the newest one when this was noted, and when that was"""
-        self._consumers: dict[int, EdgeConsumer] = {}
         self._renewing: dict[EdgeConsumer, None] = {}
 
     @property
@@ -54,31 +55,20 @@ class EdgeSource:
         self, queue: int, consumer: Subscriber, answer: Answer, ended: Callable[[Subscriber], object]
     ) -> EdgeConsumer:
         """A new consumer of the queue with this id. `ended`: is told when its leader has ended the subscription."""
-
-        def gone(remote: EdgeConsumer) -> None:
-            self._consumers.pop(remote.number, None)
-            ended(consumer)
-
-        found = EdgeConsumer(consumer, self._renewing, gone)
+        found = EdgeConsumer(consumer, self._renewing, ended)
         found.number = self.edge.subscribe(queue, found, *found.first_limits(), answer)
-        self._consumers[found.number] = found
         return found
 
     def cancel(self, consumer: EdgeConsumer, answer: Callable[[None], object]) -> None:
-        def cancelled(_: int) -> None:
-            self._consumers.pop(consumer.number, None)
-            answer(None)
-
         consumer.is_cancelled = True
-        self.edge.cancel(consumer.number, cancelled)
+        self.edge.cancel(consumer.number, lambda _: answer(None))
 
-    def get(self, queue: int, no_ack: bool, answer: Getter) -> None:
+    def get(self, queue: int, no_ack: bool, answer: EdgeGetter) -> None:
         edge = self.edge
 
-        def got(found: object) -> bool:
-            assert found is None or isinstance(found, Got)
+        def got(found: Got | SubscriptionEnded | None) -> bool:
             taken = answer(found)
-            if taken and no_ack and found is not None:
+            if taken and no_ack and isinstance(found, Got):
                 at = found.piece[3]
                 edge.settle(at, at)
             return taken
@@ -87,20 +77,20 @@ class EdgeSource:
 
     def credit_given_back(self, first: int) -> None:
         """The consumer of the delivery at this place has settled something."""
-        consumer = self._consumers.get(first >> NUMBER_BITS)
-        if consumer is not None:
+        consumer = self.edge.subscriber_at(first)
+        if isinstance(consumer, EdgeConsumer):
             self._renewing[consumer] = None
 
     # The session
 
-    def attach(self, leader: str, now_ms: int) -> None:
-        """With this node; empty: there is no connection to a leader."""
+    def attach(self, leader: str, epoch: int, now_ms: int) -> None:
+        """With this node, which leads in this epoch; empty: there is no connection to a leader."""
         if self.leader and self.is_attached:
             self.away_since_ms = now_ms
-        self.leader = leader
+        self.leader, self.epoch = leader, epoch
         if leader:
             self._asked_ms = now_ms
-            self.edge.attach()
+            self.edge.attach(epoch)
         else:
             self.edge.detached()
 
@@ -121,7 +111,7 @@ class EdgeSource:
             (state is EdgeState.ATTACHING and waited_ms >= ATTACH_AGAIN_MS)
             or (state is EdgeState.DETACHED and waited_ms >= AGAIN_AFTER_MS)
         ):
-            self.attach(self.leader, now_ms)
+            self.attach(self.leader, self.epoch, now_ms)
 
     def receive(self, session: int, message: FromLeader, now_ms: int) -> None:
         """What its leader says."""
@@ -130,7 +120,7 @@ class EdgeSource:
         if was_attached and not self.is_attached:
             self.away_since_ms = now_ms
         if edge.state is EdgeState.DETACHED and now_ms - self._asked_ms >= AGAIN_AFTER_MS and self.leader:
-            self.attach(self.leader, now_ms)
+            self.attach(self.leader, self.epoch, now_ms)
 
     def begin_again(self, now_ms: int) -> None:
         """The edge's incarnation has ended at the source: the next one begins."""
@@ -139,9 +129,9 @@ class EdgeSource:
         self.edge.epoch = before.epoch
         self.edge.differences, self.edge.resent = before.differences, before.resent
         self.edge.claims_refused = before.claims_refused
-        self._consumers, self._renewing = {}, {}
+        self._renewing = {}
         self._looked_at = 0, now_ms
-        self.attach(self.leader, now_ms)
+        self.attach(self.leader, self.epoch, now_ms)
 
     def take(self) -> list[FromEdge]:
         """What the session is to send now."""

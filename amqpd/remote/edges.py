@@ -25,6 +25,8 @@ INCARNATION_BITS = 20
 """The lower bits of an edge's incarnation, for those that follow each other at one source; above them is the
 incarnation of its node's process."""
 
+NOBODY = "", 0
+
 ToSelf = Callable[[Sender, int, int, FromEdge], None]
 
 
@@ -37,18 +39,21 @@ class RemoteEdges:
         links: SessionLinks,
         now_ms: Callable[[], int],
         reported: Callable[[Lane], None],
-        leads: Callable[[int], bool],
+        led_in: Callable[[int], int],
     ) -> None:
-        """`name`: of this node; `reported`: see `Node.reported`; `leads`: this node leads the source now."""
+        """`name`: of this node; `reported`: see `Node.reported`; `led_in`: the epoch in which this node leads the
+        source now; 0: it does not."""
         self._name = name
         self._links = links
         self._now_ms = now_ms
         self._reported = reported
-        self._leads = leads
+        self._led_in = led_in
         self.to_self: ToSelf = _nobody
         """takes what an edge says to a leader of this node"""
         self.lagging = False
         """a lane of one of them is (`Lane.lagging`)"""
+        self._lagging: set[int] = set()
+        """sources of which it is: what changes that, makes them dirty"""
         self.dirty: dict[EdgeSource, None] = {}
         """those that may have something to send"""
         self._of: dict[int, EdgeSource] = {}
@@ -64,14 +69,15 @@ class RemoteEdges:
         of = self._of.get(source)
         if of is not None and (of.is_attached or self._now_ms() - of.away_since_ms < AWAY_MS):
             return True
-        return bool(source and self._leader(source))
+        return bool(source and self._leading(source)[0])
 
-    def _leader(self, source: int) -> str:
-        """The node that a session would be with now; empty: none."""
+    def _leading(self, source: int) -> tuple[str, int]:
+        """The node that a session would be with now, and the epoch in which it leads; empty: none."""
         leader = self._links.leader_of(source)
         if leader == self._name:
-            return leader if self._leads(source) else ""
-        return leader if leader and self._links.is_linked(leader) else ""
+            epoch = self._led_in(source)
+            return (leader, epoch) if epoch else NOBODY
+        return (leader, self._links.epoch_of(source)) if leader and self._links.is_linked(leader) else NOBODY
 
     def of(self, source: int) -> EdgeSource:
         """The source of a queue that a client uses; it will send what is asked of it now."""
@@ -80,7 +86,7 @@ class RemoteEdges:
             incarnation = self._links.incarnation
             assert incarnation is not None, "only a member's queues have sources"
             of = self._of[source] = EdgeSource(source, self._name, incarnation << INCARNATION_BITS)
-            of.attach(self._leader(source), self._now_ms())
+            of.attach(*self._leading(source), self._now_ms())
         self.dirty[of] = None
         return of
 
@@ -93,13 +99,13 @@ class RemoteEdges:
                 self._attach(of)
 
     def leaders_changed(self) -> None:
-        """Others may lead some of the sources."""
+        """Others may lead some of the sources, or the same one in another epoch: its sessions are void."""
         for of in self._of.values():
-            if self._leader(of.source) != of.leader:
+            if self._leading(of.source) != (of.leader, of.epoch):
                 self._attach(of)
 
     def _attach(self, of: EdgeSource) -> None:
-        of.attach(self._leader(of.source), self._now_ms())
+        of.attach(*self._leading(of.source), self._now_ms())
         self.dirty[of] = None
 
     def drained(self, source: int) -> None:
@@ -140,6 +146,7 @@ class RemoteEdges:
         dirty, self.dirty = self.dirty, {}
         for of in dirty:
             edge = of.edge
+            (self._lagging.add if edge.lane.lagging else self._lagging.discard)(of.source)
             if of.leader not in ("", self._name) and not self._links.has_capacity(of.leader, of.source):
                 continue  # `drained` follows, or another link
             for message in of.take():
@@ -147,7 +154,7 @@ class RemoteEdges:
                     self.to_self(Sender(self._name, edge.incarnation, edge.session), of.source, 0, message)
                 else:
                     self._links.to_leader(of.leader, of.source, edge.incarnation, edge.session, message)
-        self.lagging = any(of.edge.lane.lagging for of in self._of.values())
+        self.lagging = bool(self._lagging)
 
 
 def _nobody(sender: Sender, source: int, revision: int, message: FromEdge) -> None:

@@ -33,12 +33,14 @@ from amqpd.remote.formats import (
     few,
     number_in,
     once,
+    read_endings,
     read_frames,
     read_operation,
     read_outcomes,
     read_ranges,
     read_received,
     read_states,
+    write_endings,
     write_operations,
     write_outcomes,
     write_ranges,
@@ -130,7 +132,6 @@ _decided = Struct("<BQI")
 _deliver = Struct("<BQQQII?")
 _counted = Struct("<BQ?II")
 _pair = Struct("<QQ")
-_number = Struct("<Q")
 
 
 def _of_numbers(kind: int, made: type) -> _Format:
@@ -205,14 +206,14 @@ def _read_received(reading: MessageReader) -> Received:
 def _write_attached(message: Attached) -> Pieces:
     refused, ended = few(message.refused, CLAIMS_MAX), few(message.ended, SUBSCRIPTIONS_MAX)
     head = _attached.pack(ATTACHED, message.epoch, message.mark, refused, ended)
-    return [head + write_ranges(message.refused) + b"".join(map(_number.pack, message.ended))]
+    return [head + write_ranges(message.refused) + write_endings(message.ended)]
 
 
 def _read_attached(reading: MessageReader) -> Attached:
     _, epoch, mark, refused, ended = reading.fixed(_attached)
     number_in(epoch, 1, EPOCH_MAX)
     ranges = read_ranges(reading, refused, CLAIMS_MAX)
-    return Attached(epoch, mark, ranges, tuple([each for (each,) in reading.many(ended, _number, SUBSCRIPTIONS_MAX)]))
+    return Attached(epoch, mark, ranges, read_endings(reading, ended))
 
 
 def _write_decided(message: Decided) -> Pieces:
@@ -245,6 +246,16 @@ def _read_deliver(reading: MessageReader) -> Deliver:
         raise MalformedMessage(f"there are no {count} deliveries of subscription {subscription} from {number} on")
     run = read_frames(reading, reading.left, count)
     return Deliver(subscription, number, seq, run, 0, count, redelivered, ready)
+
+
+def _write_subscription_ended(message: SubscriptionEnded) -> Pieces:
+    return [_kind.pack(SUBSCRIPTION_ENDED) + write_endings((message,))]
+
+
+def _read_subscription_ended(reading: MessageReader) -> SubscriptionEnded:
+    reading.fixed(_kind)
+    [ended] = read_endings(reading, 1)
+    return ended
 
 
 def _write_counted(message: Counted) -> Pieces:
@@ -306,7 +317,7 @@ _FROM_LEADER = (
     _of_numbers(LOWERED, Lowered),
     _Format(DELIVER, Deliver, _write_deliver, _read_deliver),
     _of_numbers(EMPTY, Empty),
-    _of_numbers(SUBSCRIPTION_ENDED, SubscriptionEnded),
+    _Format(SUBSCRIPTION_ENDED, SubscriptionEnded, _write_subscription_ended, _read_subscription_ended),
     _Format(COUNTED, Counted, _write_counted, _read_counted),
     _Format(DELIVERED_COUNTS, DeliveredCounts, _write_delivered, _read_delivered),
     _Format(SESSION_ENDED, SessionEnded, _write_ended, _read_ended),

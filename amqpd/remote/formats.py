@@ -19,7 +19,7 @@ from typing import Any
 
 from pamqp.exceptions import AMQPSyntaxError
 
-from amqpd.journal.operation_marks import OUTCOMES_MAX
+from amqpd.journal.operation_marks import OUTCOMES_MAX, Outcome, Purged, Refused
 from amqpd.kernel import Mixed, Run
 from amqpd.kernel.transfer import frames_of, read_run
 from amqpd.message.claims import expiration_problem
@@ -30,16 +30,15 @@ from amqpd.remote.messages import (
     Cancel,
     DeliveryClaim,
     DeliveryRange,
+    EndReason,
     Operation,
-    Outcome,
     Publish,
     Purge,
-    Purged,
     ReceivedCount,
-    Refused,
     Release,
     Settle,
     Settling,
+    SubscriptionEnded,
     SubscriptionState,
 )
 from amqpd.remote.subscription import NUMBER_MASK
@@ -71,6 +70,7 @@ _state = Struct("<QQQQQQqQBI")
 _claim = Struct("<QQQQB")
 _received = Struct("<QQQQQ")
 _outcome = Struct("<BQQQ")
+_ended = Struct("<QBQQ")
 _operation = Struct("<BI")
 
 _properties = PropertiesReader()
@@ -205,6 +205,29 @@ def read_ranges(reading: MessageReader, count: int, count_max: int) -> tuple[Del
     return tuple(found)
 
 
+def write_endings(endings: Iterable[SubscriptionEnded]) -> bytes:
+    return b"".join([_ended.pack(each.subscription, each.reason.value, each.first, each.last) for each in endings])
+
+
+def read_endings(reading: MessageReader, count: int) -> tuple[SubscriptionEnded, ...]:
+    found = reading.many(count, _ended, SUBSCRIPTIONS_MAX, SEQ_MAX)
+    once([subscription for subscription, _, _, _ in found])
+    return tuple([_ending(*each) for each in found])
+
+
+def _ending(subscription: int, reason: int, first: int, last: int) -> SubscriptionEnded:
+    number_in(subscription, 1)
+    why = _REASONS.get(reason)
+    if why is None:
+        raise MalformedMessage(f"a subscription ends for no reason that there is: {reason}")
+    if why is EndReason.DAMAGED:
+        number_in(last, number_in(first, 1, SEQ_MAX), SEQ_MAX)
+    elif first or last:
+        raise MalformedMessage(f"messages {first} to {last} are no reason: {why.name}")
+    return SubscriptionEnded(subscription, why, first, last)
+
+
+_REASONS = {reason.value: reason for reason in EndReason}
 _REFUSED, _PURGED = 1, 2
 
 

@@ -85,9 +85,7 @@ def _take(leader: Leader, handed: HandedIncarnation, now_ms: float) -> None:
     for each in handed.subscriptions:
         queue = leader.queues.get(each.queue)
         if queue is not None:
-            subscriber = RemoteSubscriber(
-                each.number, each.queue, queue, each.is_get, incarnation.send, incarnation.flow
-            )
+            subscriber = incarnation.subscriber(each.number, each.queue, queue, each.is_get)
             _hold(subscriber, subscriber.held, each.held)
             _hold(subscriber, subscriber.gives_way, each.giving)
             incarnation.subscribers[each.number] = subscriber

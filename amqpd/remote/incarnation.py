@@ -25,8 +25,19 @@ from amqpd.journal.operation_marks import (
     range_of,
     ranges_of,
 )
-from amqpd.remote.messages import CountMessages, Decided, FromEdge, FromLeader, Operations, Publish, Sender
+from amqpd.remote.messages import (
+    CountMessages,
+    Decided,
+    EndReason,
+    FromEdge,
+    FromLeader,
+    Operations,
+    Publish,
+    Sender,
+    SubscriptionEnded,
+)
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX
+from amqpd.remote.source import LedQueue
 from amqpd.remote.subscriber import RemoteSubscriber, SessionFlow
 
 # Of one session, while the first of it has to wait: an edge keeps less of publishes undecided.
@@ -113,6 +124,19 @@ class RemoteIncarnation:
         """Into its session; without one it is told what matters with the next Attached."""
         if self.attached:
             self._out.add(self.sender, message)
+
+    def subscriber(self, number: int, queue_id: int, queue: LedQueue, is_get: bool) -> RemoteSubscriber:
+        """A new one, which is not among `subscribers` yet."""
+        return RemoteSubscriber(number, queue_id, queue, is_get, self.send, self.flow, self._out_of_service)
+
+    def end(self, subscriber: RemoteSubscriber, reason: EndReason) -> None:
+        """It is none any more, if it still was one; what its edge holds of it is swallowed when that is settled."""
+        if self.subscribers.get(subscriber.number) is subscriber:
+            del self.subscribers[subscriber.number]
+            self.send(SubscriptionEnded(subscriber.number, reason))
+
+    def _out_of_service(self, subscriber: RemoteSubscriber) -> None:
+        self.end(subscriber, EndReason.OUT_OF_SERVICE)
 
     def begin(self, mark: int, outcomes: Iterable[Outcome], position: int) -> None:
         """What a new leader has of it: decided when this position of the log is committed."""

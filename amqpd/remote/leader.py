@@ -20,10 +20,20 @@ from functools import partial
 
 from pamqp.exceptions import AMQPSoftError
 
-from amqpd.journal.operation_marks import IncarnationEnded, Marks, Member, Outcome, Purged, Refused
+from amqpd.journal.operation_marks import (
+    FORWARDERS_MAX,
+    ForwarderGone,
+    IncarnationEnded,
+    Marks,
+    Member,
+    Outcome,
+    Purged,
+    Refused,
+)
 from amqpd.queues.port import Got
 from amqpd.remote.claims import attach_subscriptions, give_back, join, leave
 from amqpd.remote.contradictions import from_edge, in_attach
+from amqpd.remote.endings import ended_by
 from amqpd.remote.held import Range
 from amqpd.remote.incarnation import LeaderOutbox, RemoteIncarnation
 from amqpd.remote.messages import (
@@ -34,6 +44,7 @@ from amqpd.remote.messages import (
     CountMessages,
     Credit,
     DeliveredCounts,
+    EndReason,
     FromEdge,
     FromLeader,
     Lower,
@@ -190,6 +201,21 @@ class Leader:
         del self.incarnations[incarnation.member]
         self.log.note(IncarnationEnded(forwarder, number))
 
+    def forget(self, forwarders: Iterable[str]) -> None:
+        """These are decommissioned, and nobody links to them: nothing is kept of one that has no session any more. If
+        it comes back, or another node gets its name, its incarnations may begin at any number (rule 8)."""
+        if not self.delivers:
+            return
+        for name in forwarders:
+            of = [each for each in self.incarnations.values() if each.member[0] == name]
+            if (name not in self.ended and not of) or any(each.attached for each in of):
+                continue
+            for incarnation in of:
+                self._requeue_all(incarnation)
+                del self.incarnations[incarnation.member]
+            self.ended.pop(name, None)
+            self.log.note(ForwarderGone(name))
+
     def _requeue_all(self, incarnation: RemoteIncarnation) -> None:
         for subscriber in incarnation.subscribers.values():
             leave(subscriber)
@@ -200,10 +226,9 @@ class Leader:
     def queue_gone(self, queue_id: int) -> None:
         """The queue is deleted, and in `queues` no more: its subscriptions end (rule 28)."""
         for incarnation in self.incarnations.values():
-            for number, subscriber in list(incarnation.subscribers.items()):
+            for subscriber in list(incarnation.subscribers.values()):
                 if subscriber.queue_id == queue_id:
-                    del incarnation.subscribers[number]
-                    incarnation.send(SubscriptionEnded(number))
+                    incarnation.end(subscriber, EndReason.QUEUE_GONE)
             self._answer(incarnation)
 
     def audit(self) -> None:
@@ -252,6 +277,9 @@ class Leader:
             if any(each.member[1] > number for each in others):
                 self.out.add(sender, Unknown(self.epoch))
                 return  # it comes late: one that followed it has attached
+            if not others and forwarder not in self.ended and self._forwarder_count >= FORWARDERS_MAX:
+                self.out.add(sender, SessionEnded(f"{FORWARDERS_MAX} nodes have used this source"))
+                return  # no copy would take its mark
             for older in others:
                 self._end(older)
             incarnation = self.incarnations[forwarder, number] = RemoteIncarnation(
@@ -273,6 +301,11 @@ class Leader:
         self.waits_for.discard(forwarder)
         self._may_deliver()
         self._answer(incarnation)
+
+    @property
+    def _forwarder_count(self) -> int:
+        """Of which the log has a mark, or that an incarnation has ended."""
+        return len(self.ended.keys() | {forwarder for forwarder, _ in self.incarnations})
 
     def give_up(self, sender: Sender, reason: str) -> None:
         """The session ends, if it is one: its edge attaches again."""
@@ -460,12 +493,13 @@ class Leader:
     def _subscribe(self, incarnation: RemoteIncarnation, state: SubscriptionState) -> None:
         queue, number = self.queues.get(state.queue), state.subscription
         if queue is None:
-            incarnation.send(SubscriptionEnded(number))
+            incarnation.send(SubscriptionEnded(number, EndReason.QUEUE_GONE))
             return
-        subscriber = RemoteSubscriber(number, state.queue, queue, state.get, incarnation.send, incarnation.flow)
+        subscriber = incarnation.subscriber(number, state.queue, queue, state.get)
         subscriber.apply(state)
-        if not join(subscriber):
-            incarnation.send(SubscriptionEnded(number))
+        refusal = join(subscriber)
+        if refusal is not None:
+            incarnation.send(ended_by(number, refusal))
             return
         if subscriber.is_done:
             return

@@ -28,6 +28,8 @@ from amqpd.remote.source import LedQueue, SourceLog
 EARLY_MAX = 1_000
 """messages of one edge for one source that has not begun here; with more the edge attaches again"""
 EARLY_SOURCES_MAX = 10_000
+HAVE_NOTHING_MAX = 1 << 17
+"""nodes and sources that have not begun here; of those above it, claims are waited for"""
 
 
 class EarlyMessage(NamedTuple):
@@ -61,6 +63,10 @@ class LeadersHost(ABC):
     @abstractmethod
     def members(self) -> frozenset[str]:
         """The nodes whose memberships live, and which may have edges."""
+
+    @abstractmethod
+    def forgotten(self) -> frozenset[str]:
+        """The nodes that are decommissioned, and do not live."""
 
     @abstractmethod
     def holds_lease(self, source: int) -> bool:
@@ -212,7 +218,8 @@ class RemoteLeaders:
         for source, epoch in sources:
             leader = self._of.get(source)
             if leader is None:
-                self._have_nothing[node, source] = epoch
+                if len(self._have_nothing) < HAVE_NOTHING_MAX:
+                    self._have_nothing[node, source] = epoch
             elif epoch >= leader.epoch:
                 leader.has_nothing(node)
                 self._look(source, leader)
@@ -236,12 +243,14 @@ class RemoteLeaders:
     def beat(self) -> None:
         """Some times a second."""
         host = self._host
-        members = host.members()
+        members, forgotten = host.members(), host.forgotten()
         for source, leader in self._of.items():
             leader.lease(host.holds_lease(source), host.now_ms)
             if members != leader.members:
                 leader.membership(members)
             leader.tick(host.now_ms)
+            if forgotten:
+                leader.forget(forgotten)
             leader.audit()
             self._look(source, leader)
         if self._early:

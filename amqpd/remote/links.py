@@ -26,8 +26,16 @@ class SessionLinks(Protocol):
         """The name of the node that leads the source, as far as that is known; empty: none does."""
         ...
 
+    def epoch_of(self, source: int) -> int:
+        """In which that node leads it, as far as that is known."""
+        ...
+
     def members(self) -> frozenset[str]:
         """The nodes whose memberships live, and whose clients may use queues of this node."""
+        ...
+
+    def forgotten(self) -> frozenset[str]:
+        """The nodes that are decommissioned, and do not live."""
         ...
 
     def is_linked(self, node: str) -> bool:
@@ -61,7 +69,13 @@ class NoSessions:
     def leader_of(self, source: int) -> str:
         return ""
 
+    def epoch_of(self, source: int) -> int:
+        return 0
+
     def members(self) -> frozenset[str]:
+        return frozenset()
+
+    def forgotten(self) -> frozenset[str]:
         return frozenset()
 
     def is_linked(self, node: str) -> bool:

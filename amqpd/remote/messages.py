@@ -24,9 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from amqpd.journal.operation_marks import Outcome as Outcome
-from amqpd.journal.operation_marks import Purged as Purged
-from amqpd.journal.operation_marks import Refused as Refused
+from amqpd.journal.operation_marks import Outcome
 from amqpd.kernel import Run
 
 
@@ -142,6 +140,29 @@ class Attach:
     subscriptions: tuple[SubscriptionState, ...]
 
 
+class EndReason(Enum):
+    """Why a subscription has ended at its leader (rule 28); each has a number in the bytes."""
+
+    QUEUE_GONE = 1
+    EXCLUSIVE_USE = 2
+    """of its queue: by another consumer, or it wanted that itself and is not alone"""
+    OUT_OF_SERVICE = 3
+    """its queue is"""
+    DAMAGED = 4
+    """the next message of its queue is"""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEnded:
+    """The leader has ended the subscription, behind the deliveries in front, or it never was one (rule 28)."""
+
+    subscription: int
+    reason: EndReason
+    first: int = 0
+    """of messages that are damaged, by their sequence numbers; their clients are told these"""
+    last: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Attached:
     """The answer to `Attach`: operations above `mark` are to be sent again, in order (rule 5)."""
@@ -150,8 +171,8 @@ class Attached:
     mark: int
     refused: tuple[DeliveryRange, ...]
     """claims for what was settled, or is another's"""
-    ended: tuple[int, ...]
-    """subscriptions whose queues are gone"""
+    ended: tuple[SubscriptionEnded, ...]
+    """subscriptions of the Attach that are none any more"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +264,6 @@ class Deliver:
 @dataclass(frozen=True, slots=True)
 class Empty:
     """The answer to a get: there is nothing; the subscription has ended (rule 14)."""
-
-    subscription: int
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionEnded:
-    """The leader has ended the subscription, behind the deliveries in front: its queue is gone (rule 28)."""
 
     subscription: int
 

@@ -26,13 +26,15 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.damage import QueueDamage
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.port import DeclareCounts, Getter, QueuePort, Receipt, Statistics, TakeOut
+from amqpd.queues.port import DeclareCounts, Getter, Got, QueuePort, Receipt, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import AWAY, QueueState
 from amqpd.remote.consumer import EdgeConsumer
 from amqpd.remote.edge import Edge
 from amqpd.remote.edge_source import EdgeSource
 from amqpd.remote.edges import RemoteEdges
+from amqpd.remote.endings import refusal_of
+from amqpd.remote.messages import SubscriptionEnded
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
@@ -112,11 +114,16 @@ class RemoteQueue(QueuePort):
         self._consumers[consumer] = of, of.consume(self.record.id, consumer, answered, self._forget)
 
     def _consumed(
-        self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object], refusal: AMQPSoftError | None
+        self,
+        consumer: Subscriber,
+        answer: Callable[[AMQPSoftError | None], object],
+        ended: SubscriptionEnded | None,
     ) -> None:
-        if refusal is not None:
+        if ended is None:
+            answer(None)
+        else:
             self._forget(consumer)
-        answer(refusal)
+            answer(refusal_of(self.record, ended))
 
     def _forget(self, consumer: Subscriber) -> None:
         """Its leader has ended its subscription, or refused it."""
@@ -142,7 +149,10 @@ class RemoteQueue(QueuePort):
         if self.is_away:
             answer(None)
         else:
-            self._source().get(self.record.id, no_ack, answer)
+            self._source().get(self.record.id, no_ack, partial(self._got, answer))
+
+    def _got(self, answer: Getter, got: Got | SubscriptionEnded | None) -> bool:
+        return answer(refusal_of(self.record, got) if isinstance(got, SubscriptionEnded) else got)
 
     def used(self) -> None:
         pass  # its leader sees what is asked of it

@@ -18,6 +18,7 @@ from amqpd.audit.book import Book
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Got
+from amqpd.remote.endings import ended_by
 from amqpd.remote.held import Held, Range
 from amqpd.remote.messages import Deliver, Empty, FromLeader, SubscriptionState
 from amqpd.remote.source import LedQueue
@@ -64,6 +65,7 @@ class RemoteSubscriber(Subscriber):
         "messages",
         "nbytes",
         "number",
+        "out_of_service",
         "queue",
         "queue_id",
         "send",
@@ -72,13 +74,22 @@ class RemoteSubscriber(Subscriber):
     )
 
     def __init__(
-        self, number: int, queue_id: int, queue: LedQueue, is_get: bool, send: Send, flow: SessionFlow
+        self,
+        number: int,
+        queue_id: int,
+        queue: LedQueue,
+        is_get: bool,
+        send: Send,
+        flow: SessionFlow,
+        out_of_service: Callable[[RemoteSubscriber], object],
     ) -> None:
+        """`out_of_service`: is told when its queue is, and has no consumers any more."""
         self.number = number
         self.queue_id = queue_id
         self.queue = queue
         self.send = send
         self.flow = flow
+        self.out_of_service = out_of_service
         self.is_get = is_get
         self.no_ack = self.exclusive = self.parked = False
         self.priority = self.unacked = 0
@@ -159,7 +170,8 @@ class RemoteSubscriber(Subscriber):
         pass  # the edge knows whose client it is
 
     def cancelled(self) -> None:
-        self.consuming = False  # `Leader.queue_gone` tells the edge
+        self.consuming = False
+        self.out_of_service(self)  # of one that is deleted, `Leader.queue_gone` has told the edge
 
     def got(self, got: Got | AMQPSoftError | None) -> bool:
         """The answer of the queue to a get; whether it is still wanted."""
@@ -169,6 +181,8 @@ class RemoteSubscriber(Subscriber):
         if isinstance(got, Got):
             run, low, high, seq, redelivered = got.piece
             self._deliver(run, low, high, seq, redelivered, got.ready)
-        else:
+        elif got is None:
             self.send(Empty(self.number))
+        else:
+            self.send(ended_by(self.number, got))
         return True

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pamqp.exceptions import AMQPSoftError
-
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Getter
+from amqpd.queues.port import Got
 from amqpd.remote.held import Held
-from amqpd.remote.messages import DeliveryClaim, SubscriptionState
+from amqpd.remote.messages import DeliveryClaim, SubscriptionEnded, SubscriptionState
 
 # Of a place, for the number: a million deliveries a second for twelve days, and 23 bits for subscriptions.
 NUMBER_BITS = 40
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
-Answer = Callable[[AMQPSoftError | None], object]
+Answer = Callable[[SubscriptionEnded | None], object]
+EdgeGetter = Callable[[Got | SubscriptionEnded | None], bool]
+"""as `Getter`; its leader says why there is no answer to a get"""
 
 
 def place(subscription: int, number: int) -> int:
@@ -54,7 +54,7 @@ class EdgeSubscription:
         "wanted",
     )
 
-    def __init__(self, state: SubscriptionState, subscriber: Subscriber | None, waits: Getter | None) -> None:
+    def __init__(self, state: SubscriptionState, subscriber: Subscriber | None, waits: EdgeGetter | None) -> None:
         """`state`: as it begins; of it the queue and its flags stay."""
         self.state = state
         self.number = state.subscription

@@ -75,6 +75,22 @@ def test_a_new_leader_is_told_of_which_of_its_sources_there_is_nothing() -> None
     assert links.sent[1:] == [("b", HoldsNothing((SourceEpoch(5, 1),)))]
 
 
+def test_who_is_decommissioned_is_known_until_the_name_is_given_again() -> None:
+    sessions, _, roster = started(Edges(), [])
+    some: Any = None
+    roster.known.update(dict.fromkeys(("a", "b", "c", "d"), some))
+    del roster.members["c"]
+    sessions.roster_changed(roster)
+    assert sessions.forgotten() == frozenset()
+    del roster.known["c"], roster.known["d"]
+    roster.forgotten["c"] = some
+    sessions.roster_changed(roster)
+    assert sessions.forgotten() == {"c"}, "nobody has decommissioned d: the store may have gone back"
+    roster.members["c"] = some
+    sessions.roster_changed(roster)
+    assert sessions.forgotten() == frozenset()
+
+
 def test_a_link_to_each_member_is_wanted_and_to_nobody_else() -> None:
     sessions, links, roster = started(Edges(), [])
     sessions.roster_changed(roster)

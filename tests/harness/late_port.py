@@ -43,7 +43,7 @@ class RemoteLane(Lane):
 
 def no_edges() -> RemoteEdges:
     """Of a node that is alone: it reaches no source."""
-    return RemoteEdges("", NoSessions(), lambda: 0, lambda lane: None, lambda source: False)
+    return RemoteEdges("", NoSessions(), lambda: 0, lambda lane: None, lambda source: 0)
 
 
 class Asked(NamedTuple):

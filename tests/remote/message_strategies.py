@@ -7,8 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run, encode_content, scan_batch
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX
+from amqpd.peers.formats import DRAWN_MAX
 from amqpd.remote.formats import COUNT_MAX, DELIVERY_MAX
 from amqpd.remote.messages import (
     Attach,
@@ -23,19 +25,17 @@ from amqpd.remote.messages import (
     DeliveryClaim,
     DeliveryRange,
     Empty,
+    EndReason,
     FromEdge,
     FromLeader,
     Lower,
     Lowered,
     Operation,
     Operations,
-    Outcome,
     Publish,
     Purge,
-    Purged,
     Received,
     ReceivedCount,
-    Refused,
     Release,
     SessionEnded,
     Settle,
@@ -216,6 +216,18 @@ def once(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(of, max_size=4, unique_by=lambda each: each[0]).map(tuple)
 
 
+@st.composite
+def endings(draw: st.DrawFn) -> SubscriptionEnded:
+    reason = draw(st.sampled_from(EndReason))
+    first = last = 0
+    if reason is EndReason.DAMAGED:
+        first, last = sorted(draw(st.tuples(st.integers(1, DRAWN_MAX), st.integers(1, DRAWN_MAX))))
+    return SubscriptionEnded(draw(named), reason, first, last)
+
+
+lists_of_endings = st.lists(endings(), max_size=3, unique_by=lambda ended: ended.subscription).map(tuple)
+
+
 FROM_EDGE: dict[type, st.SearchStrategy[FromEdge]] = {
     Attach: attaches(),
     Operations: batches(),
@@ -226,14 +238,14 @@ FROM_EDGE: dict[type, st.SearchStrategy[FromEdge]] = {
     Received: st.builds(Received, once(received())),
 }
 FROM_LEADER: dict[type, st.SearchStrategy[FromLeader]] = {
-    Attached: st.builds(Attached, epochs, numbers, lists_of_ranges, st.lists(numbers, max_size=3).map(tuple)),
+    Attached: st.builds(Attached, epochs, numbers, lists_of_ranges, lists_of_endings),
     Unknown: st.builds(Unknown, epochs),
     Decided: decisions(),
     Subscribed: st.builds(Subscribed, named),
     Lowered: st.builds(Lowered, named, numbers, numbers, numbers),
     Deliver: deliveries(),
     Empty: st.builds(Empty, named),
-    SubscriptionEnded: st.builds(SubscriptionEnded, named),
+    SubscriptionEnded: endings(),
     Counted: st.one_of(
         st.builds(Counted, numbers, counts, counts), st.builds(Counted, numbers, st.just(-1), st.just(0))
     ),

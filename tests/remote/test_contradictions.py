@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from amqpd.journal.operation_marks import Purged, Refused
 from amqpd.remote import claims, contradictions, incarnation
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.messages import (
@@ -30,8 +31,6 @@ from amqpd.remote.messages import (
     Operations,
     Publish,
     Purge,
-    Purged,
-    Refused,
     Release,
     Sender,
     SessionEnded,

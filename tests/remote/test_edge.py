@@ -160,10 +160,10 @@ def test_settles_of_very_many_ranges_are_several_operations() -> None:
     assert (edge.state, edge.lane.reported) == (EdgeState.ATTACHED, 11)
 
 
-def test_the_leader_of_a_later_epoch_than_its_owner_knows_is_not_heard() -> None:
-    """It cannot be told from a lie, after which no honest leader would be heard."""
+def test_the_leader_of_another_epoch_than_its_owner_knows_is_not_heard() -> None:
+    """After a later one, which may be a lie, no honest leader would be heard; an earlier one has ended."""
     edge = Edge("a", 1)
-    for said in (Attached(6, 0, (), ()), Unknown(6)):
+    for said in (Attached(6, 0, (), ()), Unknown(6), Attached(4, 0, (), ()), Unknown(4)):
         edge.attach(5)
         edge.receive(edge.session, said)
         assert edge.state is EdgeState.ATTACHING

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.journal.operation_marks import OUTCOMES_MAX
+from amqpd.journal.operation_marks import OUTCOMES_MAX, Purged, Refused
 from amqpd.kernel import Run, encode_deliveries
 from amqpd.message.properties import PropertiesReader
 from amqpd.peers.formats import DRAWN_MAX, MalformedMessage
@@ -36,6 +36,7 @@ from amqpd.remote.messages import (
     DeliveryClaim,
     DeliveryRange,
     Empty,
+    EndReason,
     FromEdge,
     FromLeader,
     Lower,
@@ -43,10 +44,8 @@ from amqpd.remote.messages import (
     Operations,
     Publish,
     Purge,
-    Purged,
     Received,
     ReceivedCount,
-    Refused,
     Release,
     SessionEnded,
     Settle,
@@ -196,9 +195,10 @@ EXAMPLES: list[tuple[FromEdge | FromLeader, str]] = [
         "46 01000000 0200000000000000 0900000000000000 0300000000000000 0000000000000000 1400000000000000",
     ),
     (
-        Attached(5, 4, (DeliveryRange(2, 3, 4),), (9,)),
+        Attached(5, 4, (DeliveryRange(2, 3, 4),), (SubscriptionEnded(9, EndReason.QUEUE_GONE),)),
         "60 0500000000000000 0400000000000000 01000000 01000000"
-        " 0200000000000000 0300000000000000 0400000000000000 0900000000000000",
+        " 0200000000000000 0300000000000000 0400000000000000"
+        " 0900000000000000 01 0000000000000000 0000000000000000",
     ),
     (Unknown(5), "61 0500000000000000"),
     (
@@ -213,7 +213,18 @@ EXAMPLES: list[tuple[FromEdge | FromLeader, str]] = [
         "65 0200000000000000 0d00000000000000 2900000000000000 06000000 01000000 01" + RUN.raw().hex(),
     ),
     (Empty(2), "66 0200000000000000"),
-    (SubscriptionEnded(2), "67 0200000000000000"),
+    (
+        SubscriptionEnded(2, EndReason.EXCLUSIVE_USE),
+        "67 0200000000000000 02 0000000000000000 0000000000000000",
+    ),
+    (
+        SubscriptionEnded(2, EndReason.OUT_OF_SERVICE),
+        "67 0200000000000000 03 0000000000000000 0000000000000000",
+    ),
+    (
+        SubscriptionEnded(2, EndReason.DAMAGED, 40, 41),
+        "67 0200000000000000 04 2800000000000000 2900000000000000",
+    ),
     (Counted(9, 4, 1), "68 0900000000000000 01 04000000 01000000"),
     (Counted(9, -1, 0), "68 0900000000000000 00 00000000 00000000"),
     (DeliveredCounts(((2, 13),)), "69 01000000 0200000000000000 0d00000000000000"),
@@ -320,6 +331,10 @@ def forged(kind: int, *found: tuple[str, tuple[int, ...]]) -> bytes:
     return bytes([kind]) + b"".join([struct.pack(f"<{layout}", *values) for layout, values in found])
 
 
+def gone(subscription: int) -> SubscriptionEnded:
+    return SubscriptionEnded(subscription, EndReason.QUEUE_GONE)
+
+
 LIES: dict[str, FromEdge | FromLeader] = {
     "two states of one subscription": Attach(0, (state(), state(queue=8))),
     "no subscription": Attach(0, (state(subscription=0),)),
@@ -355,6 +370,12 @@ LIES: dict[str, FromEdge | FromLeader] = {
     "an epoch that there is not": Attached((1 << 48) + 1, 1, (), ()),
     "the epoch 0": Unknown(0),
     "a refusal of no delivery": Attached(1, 1, (DeliveryRange(1, 5, 4),), ()),
+    "an end of two subscriptions that are one": Attached(1, 1, (), (gone(2), gone(2))),
+    "an end of no subscription": gone(0),
+    "damage that is nowhere": SubscriptionEnded(1, EndReason.DAMAGED),
+    "damage that ends before it begins": SubscriptionEnded(1, EndReason.DAMAGED, 5, 4),
+    "damage above all numbers": SubscriptionEnded(1, EndReason.DAMAGED, 5, 1 << 63),
+    "damage of a queue that is gone": SubscriptionEnded(1, EndReason.QUEUE_GONE, 1, 1),
     "two counts of what was delivered": DeliveredCounts(((1, 1), (1, 2))),
     "a delivery without a number": Deliver(1, 0, 1, RUN, 0, 1, False),
     "a delivery of nothing": Deliver(1, 1, 1, RUN, 0, 0, False),
@@ -373,6 +394,12 @@ def test_what_no_honest_peer_says_is_malformed(lie: str) -> None:
         whole = whole[:-1]
     with pytest.raises(MalformedMessage):
         (decode_from_edge if type(message) in FROM_EDGE else decode_from_leader)(memoryview(whole))
+
+
+@pytest.mark.parametrize("reason", [0, 5, 255])
+def test_a_subscription_ends_for_a_reason_that_there_is(reason: int) -> None:
+    with pytest.raises(MalformedMessage, match="for no reason"):
+        decode_from_leader(memoryview(forged(0x67, ("QBQQ", (1, reason, 0, 0)))))
 
 
 HEADERS = {

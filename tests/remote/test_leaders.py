@@ -54,6 +54,9 @@ class HostByHand(LeadersHost):
     def members(self) -> frozenset[str]:
         return self.living
 
+    def forgotten(self) -> frozenset[str]:
+        return frozenset()
+
     def holds_lease(self, source: int) -> bool:
         return True
 
@@ -71,6 +74,9 @@ class HostByHand(LeadersHost):
 
     def leader_of(self, source: int) -> str:
         return "b"
+
+    def epoch_of(self, source: int) -> int:
+        return 3
 
     def is_linked(self, node: str) -> bool:
         return True

@@ -16,6 +16,7 @@ from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
+from amqpd.remote.leader import LEASE_MS, Leader
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Client, Harness
@@ -47,8 +48,14 @@ class LinkedSessions:
     def leader_of(self, source: int) -> str:
         return self.rig.leader
 
+    def epoch_of(self, source: int) -> int:
+        return self.rig.epoch
+
     def members(self) -> frozenset[str]:
-        return frozenset({"a", "b"})
+        return self.rig.members
+
+    def forgotten(self) -> frozenset[str]:
+        return self.rig.forgotten
 
     def is_linked(self, node: str) -> bool:
         return self.rig.linked
@@ -72,7 +79,8 @@ class TwoNodes:
     """Nodes a and b; b leads the source of the queue "q"."""
 
     def __init__(self, arguments: dict[str, Any] | None = None) -> None:
-        self.leader, self.linked = "b", True
+        self.leader, self.linked, self.epoch = "b", True, 1
+        self.members, self.forgotten = frozenset({"a", "b"}), frozenset[str]()
         self.wire: deque[tuple[str, str, Sender, int, Any]] = deque()
         """(from, to, session, source, message)"""
         self.seen: list[Any] = []
@@ -101,9 +109,12 @@ class TwoNodes:
         return OneOfTwo()
 
     def begin(self, name: str, epoch: int) -> None:
-        """This node leads the source from now on."""
+        """This node leads the source from now on; the one that did does not."""
+        before = self.harness[self.leader].node
+        if SOURCE in before.sources.serving:
+            before.source_stops(SOURCE)
         node = self.harness[name].node
-        self.leader = name
+        self.leader, self.epoch = name, epoch
         journal = node.journal
         self.lane = LeaderLane(journal.force, journal.index, journal.index - 1)
         journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
@@ -144,6 +155,16 @@ class TwoNodes:
         else:
             node.remote_sessions.leaders.receive(sender, source, 0, message)
         self.harness[to].step()
+
+    def leader_of_source(self) -> Leader:
+        """The leader's end of remote queues, at the node that leads."""
+        return self.harness[self.leader].node.remote_sessions.leaders._of[SOURCE]
+
+    def end_what_edges_hold(self) -> None:
+        """The time passes after which a leader keeps nothing more for those who are away."""
+        for each in self.harness.values():
+            each.node.now_ms += int(LEASE_MS)
+            each.node.remote_sessions.leaders.beat()
 
     def cut(self) -> None:
         """The connection between them ends; what was on its way is lost."""

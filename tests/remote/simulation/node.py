@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amqpd.queues.port import Got
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.messages import Attached, Deliver, DeliveryRange, Sender
 from amqpd.remote.subscription import NUMBER_BITS
@@ -339,10 +340,10 @@ class Node:
                 return False
             self.asks = False
             sure = expected is not None and self.world.faults and self.doubts == doubts
-            if sure and (got is None) != (expected == 0):
+            if sure and isinstance(got, Got) != (expected != 0):
                 raise LawBroken(f"a get finds {got}, and {expected} are there")
             consumer.got(got)
-            if got is not None:
+            if isinstance(got, Got):
                 self.quiet_got.append(consumer)
                 self.expected = None if self.expected is None else self.expected - 1
             return True
