@@ -29,6 +29,7 @@ from amqpd.peers.messages import (
     FetchEntries,
     FetchParts,
     Filled,
+    HandedSessions,
     Heartbeat,
     Lacked,
     Message,
@@ -48,6 +49,8 @@ PUT_OFF_MAX = 1024
 """votes that wait for the end of a leader lease: four of each source"""
 REPLICA_SETS_MAX = 1024
 """Of one leader, over one connection: a leader has one for each set, and forgets those without a source."""
+HANDED_BYTES_MAX = 16 << 20
+"""of what leaders have passed for the next ones: what comes then is not kept, and that leader takes over"""
 READS_MAX = 1024
 """Questions of one peer that wait for the own disk. An attempt has one at a time, and is given up after some seconds:
 four of each source."""
@@ -90,6 +93,8 @@ class FollowedSources:
         self._bases: dict[int, Position] = {}
         """up to where the disk was told that they are"""
         self._put_off: list[tuple[float, LeaderLink, RequestVote]] = []
+        self._handed: dict[int, HandedSessions] = {}
+        """what leaders have passed that handed a source over, until there is another leader"""
         self.openings: Counter[int] = Counter()
         """how often leaders have begun to send each source here"""
 
@@ -125,8 +130,29 @@ class FollowedSources:
             self._fetch_parts(incoming, message)
         elif isinstance(message, OpenReplicaSet | Cut | Lacked | Filled | Heartbeat | Ended):
             self._of_replica_set(incoming, message)
+        elif isinstance(message, HandedSessions):
+            self._hand(incoming, message)
         else:
             incoming.close(f"{type(message).__name__} is no question")
+
+    def _hand(self, incoming: LeaderLink, message: HandedSessions) -> None:
+        """Kept until there is another leader, if the one that says it is the leader here."""
+        source = message.source
+        if not self._has(source):
+            incoming.close(f"there is no source {source}")
+            return
+        vote = self._replicas[source].vote
+        if (vote.forwarder, vote.incarnation) != (incoming.forwarder, incoming.incarnation):
+            return  # another one is voted for meanwhile
+        self._handed.pop(source, None)
+        if sum([len(each.body) for each in self._handed.values()]) + len(message.body) <= HANDED_BYTES_MAX:
+            self._handed[source] = message
+
+    def handed(self, source: int, last: Position) -> bytes:
+        """What the leader before has passed to this node, which is the next one; empty: nothing, or its log had
+        another end than this one, `last`. It is forgotten with this."""
+        found = self._handed.pop(source, None)
+        return found.body if found is not None and found.position == last else b""
 
     def _of_replica_set(
         self, incoming: LeaderLink, message: OpenReplicaSet | Cut | Lacked | Filled | Heartbeat | Ended
@@ -158,6 +184,8 @@ class FollowedSources:
         try:
             if isinstance(message, OpenReplicaSet):
                 self.openings.update(each.source for each in message.opening.sources if self._has(each.source))
+                for each in message.opening.sources:
+                    self._handed.pop(each.source, None)
                 answer = receiver.open(message.opening, writes)
                 for opened in message.opening.sources:
                     for other in incoming.receivers.values():
@@ -210,6 +238,7 @@ class FollowedSources:
         self._replicas[source].drop(writes)
         self._open.discard(source)
         self._bases.pop(source, None)
+        self._handed.pop(source, None)
         self._journal.nothing_committed(source)
         self._write(writes)
 

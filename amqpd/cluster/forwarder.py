@@ -376,7 +376,7 @@ class Forwarder:
                 known_committed=place_of(self.base_of(record.source)),
             )
         # Somebody may have put the same again since, to be sure of it (`leftovers.py`): swaps are of that revision.
-        self.led_sources.begin(known, own)
+        self.led_sources.begin(known, own, self.copies.handed(record.source, last))
         if self._spreading is not None:
             desired_set = self.changes.desired_sets.get(record.source)
             desired = desired_set is not None and desired_set.leader == self.name

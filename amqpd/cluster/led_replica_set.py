@@ -148,7 +148,14 @@ class SourceLeadership:
     """number of the first frame of this epoch; 0: it is not cut yet"""
     serving: bool = False
     begun_s: float = 0.0
+    handed: bytes = b""
+    """what the leader before has passed of remote clients, until its queues are served"""
     moved: int = 0
     """number of its first frame in a replica set that it has come to, until that is committed"""
     known_at: int = 0
     """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""
+
+    def take_handed(self) -> bytes:
+        """What the leader before has passed, once."""
+        handed, self.handed = self.handed, b""
+        return handed

@@ -28,13 +28,14 @@ from amqpd.peers.messages import (
     Cut,
     Ended,
     Filled,
+    HandedSessions,
     Heartbeat,
     Lacked,
     Opening,
     OpenReplicaSet,
     SnapshotPart,
 )
-from amqpd.peers.versions import NAMES_REVISIONS, of_set
+from amqpd.peers.versions import HAS_DATA_LINKS, LOWEST, NAMES_REVISIONS, of_set
 from amqpd.replication.catch_up import ResendCounts
 from amqpd.replication.leader import KEPT_BYTES_MAX
 from amqpd.replication.replica import Replicas, Write
@@ -111,8 +112,9 @@ class LedSources:
 
     # What ends and begins
 
-    def begin(self, record: SourceRecord, own: OwnLog) -> None:
-        """This forwarder has taken it over, and `own` is what its disk has of it by now."""
+    def begin(self, record: SourceRecord, own: OwnLog, handed: bytes = b"") -> None:
+        """This forwarder has taken it over, and `own` is what its disk has of it by now. `handed`: what the leader
+        before has passed (`HandedSessions`)."""
         source, vote = record.source, record.leader
         if self._replicas[source].vote != vote:
             return  # another one was voted for meanwhile
@@ -121,7 +123,9 @@ class LedSources:
         replica_set = self._replica_set_of((record.members, ()))
         self.given_up.discard(source)
         lane = SourceLane(source, self._journal.index, self._journal.force, self._asked)
-        self.sources[source] = SourceLeadership(vote, record, replica_set, lane, begun_s=self._shell.now_s)
+        self.sources[source] = SourceLeadership(
+            vote, record, replica_set, lane, begun_s=self._shell.now_s, handed=handed
+        )
         log = self._replicas[source].log
         uncounted = [peer for peer in replica_set.leader.peers if not self._counts(record, peer)]
         opening = replica_set.leader.begin(source, vote.epoch, log.base, [*own.tail], uncounted)
@@ -144,6 +148,7 @@ class LedSources:
         own.replica_set.open.discard(source)
         self._lags_no_more(own)
         self._journal.leave(source)
+        self._hand(own, settled=settled)
         for peer in own.replica_set.leader.peers:
             self._shell.send(peer, Ended(own.replica_set.number, source, own.vote.epoch))
         if not settled:
@@ -151,6 +156,16 @@ class LedSources:
         self._forget_unused(own.replica_set)
         if own.lane.ends(lost=not settled):
             self._on_report(own.lane)
+
+    def _hand(self, own: SourceLeadership, *, settled: bool) -> None:
+        """In front of `Ended`: who takes it over has what its sessions pass on."""
+        source, peers = own.record.source, own.replica_set.leader.peers
+        handed = self._shell.handed_sessions(source)
+        if handed and settled:
+            message = HandedSessions(source, self._replicas[source].log.last, (handed,))
+            for peer in peers:
+                if self._versions.get(peer, LOWEST) >= HAS_DATA_LINKS:
+                    self._shell.send(peer, message)
 
     @property
     def between(self) -> bool:

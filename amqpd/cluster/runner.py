@@ -265,7 +265,7 @@ class ClusterRunner(Shell, Cluster):
     def _serve(self, source: int, own: SourceLeadership, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
         if self._forwarder.led_sources.sources.get(source) is own and not self._forwarder.stops(source):
-            self._node.source_begins(source, recovered)
+            self._node.source_begins(source, recovered, own.take_handed())
             lasted_s = self.now_s - own.begun_s
             self.log(
                 "source_served",
@@ -289,6 +289,9 @@ class ClusterRunner(Shell, Cluster):
     def stops(self, source: int) -> None:
         log.info("source stops, to be handed over", source=source)
         self._node.source_stops(source)
+
+    def handed_sessions(self, source: int) -> bytes:
+        return self._node.remote_sessions.handed(source)
 
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
         self._desired_set(desired_set, self._directory.swaps.swap)
@@ -344,7 +347,6 @@ class ClusterRunner(Shell, Cluster):
 
     @property
     def incarnation(self) -> int | None:
-        """Of this process, as the other nodes know it; None: it is no member yet."""
         return None if self.forwarder is None else self._directory.me.incarnation
 
     def view(self) -> NodeClusterView:

@@ -133,6 +133,10 @@ class Shell(ABC):
         committed yet; `ended` follows only if it cannot be."""
 
     @abstractmethod
+    def handed_sessions(self, source: int) -> bytes:
+        """What its leader's end of remote queues passes to the next one since `stops`; empty: nothing. Once."""
+
+    @abstractmethod
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
         """In place of the one of its revision. If that is another one by now, or the store does not answer, nothing
         happens."""

@@ -271,11 +271,12 @@ class Node(NodePort):
 
     # Messages
 
-    def source_begins(self, source: int, recovered: Recovered) -> None:
-        """This node leads the source, which has these messages."""
+    def source_begins(self, source: int, recovered: Recovered, handed: bytes = b"") -> None:
+        """This node leads the source, which has these messages. `handed`: what the leader before has passed of
+        clients of other nodes (`RemoteSessions.handed`)."""
         self.registry.source_begins(source, recovered)
         self.topology.forget_routes()
-        self.remote_sessions.source_begins(source, recovered.marks_of(source))
+        self.remote_sessions.source_begins(source, recovered.marks_of(source), handed)
         self.leader_moves.look(self.now_ms)
 
     def source_ends(self, source: int, lane: Lane) -> None:
@@ -302,6 +303,7 @@ class Node(NodePort):
     def source_stops(self, source: int) -> None:
         """Another node is to be its leader: nothing more comes into its queues here, or out of them. What was handed
         to the lane is safe when that says so."""
+        self.remote_sessions.source_stops(source)
         self.registry.source_ends(source)
         self.remote_sessions.source_ends(source)
         self.topology.forget_routes()

@@ -17,6 +17,7 @@ from amqpd.journal.operation_marks import MarkRecord, Marks
 from amqpd.node.led_queue import JournalledQueue
 from amqpd.node.ports import NodePort
 from amqpd.node.queue_registry import QueueRegistry
+from amqpd.remote.handed_bytes import encode_hand_over, read_hand_over
 from amqpd.remote.leaders import LeadersHost, RemoteLeaders
 from amqpd.remote.messages import FromLeader, Sender
 from amqpd.remote.source import LedQueue, SourceLog
@@ -76,6 +77,8 @@ class RemoteSessions(LeadersHost):
         self.leaders = RemoteLeaders(cluster.node, cluster.sessions, self)
         self._source_of: dict[Lane, int] = {}
         """of sources that are led here"""
+        self._handed: dict[int, bytes] = {}
+        """of sources that have stopped, and were not led here to the end yet"""
         node.edges.to_self = self.leaders.receive
 
     @property
@@ -88,13 +91,27 @@ class RemoteSessions(LeadersHost):
 
     # Sources of this node
 
-    def source_begins(self, source: int, marks: Marks) -> None:
-        """Its queues are served here."""
+    def source_begins(self, source: int, marks: Marks, handed: bytes) -> None:
+        """Its queues are served here. `handed`: what the leader before has passed; with nothing that can be read it
+        is taken over as from a lost one."""
         led = self._node.journal.led_sources[source]
         self._source_of[led.lane] = source
-        self.leaders.begins(source, led.epoch, marks, source in self._node.edges)
+        passed, why = read_hand_over(handed if self.members() else b"", self.now_ms)  # without members no sessions
+        if why:
+            self._node.log("hand_over_unreadable", source=source, reason=why)
+        self.leaders.begins(source, led.epoch, marks, source in self._node.edges, passed)
         self._node.edges.leaders_changed()
         self.exchange()
+
+    def source_stops(self, source: int) -> None:
+        """Another node is to lead it, and its queues are served to the end of this call."""
+        passed = self.leaders.hands_over(source)
+        if passed is not None:
+            self._handed[source] = encode_hand_over(passed, self.now_ms)
+
+    def handed(self, source: int) -> bytes:
+        """What the next leader is to know, since the source has stopped; empty: nothing. Once."""
+        return self._handed.pop(source, b"")
 
     def source_ends(self, source: int) -> None:
         """It is led here no more, or stops."""

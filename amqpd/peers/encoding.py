@@ -52,6 +52,7 @@ from amqpd.peers.messages import (
     FetchParts,
     Filled,
     Greeting,
+    HandedSessions,
     Heartbeat,
     Hello,
     HoldsNothing,
@@ -281,6 +282,7 @@ _FORMATS = (
     _of_fields(22, ToEdge, _session, BODY, first=HAS_DATA_LINKS),
     _of_fields(23, HoldsNothing, _nothing, SOURCE_EPOCHS, first=HAS_DATA_LINKS),
     _of_fields(24, DataHeartbeat, _nothing, first=HAS_DATA_LINKS),
+    _of_fields(25, HandedSessions, Struct("<q"), POSITION, BODY, first=HAS_DATA_LINKS),
 )
 _WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched, ToLeader, ToEdge))
 _SPOKEN = range(LOWEST, HIGHEST + 1)

@@ -15,6 +15,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what t
 | OpenReplicaSet, Cut, Lacked, Filled, Heartbeat | | a replica set, from its leader (`replication/leader.py`) |
 | | Answered | the same, from a peer (`replication/receiver.py`) |
 | Ended | | a replica set: the leader lease of its leader |
+| HandedSessions | | a hand-over: what the next leader has of remote clients (`amqpd/remote/handing.py`) |
 | RequestPreVote | Would | a take-over (`replication/take_over.py`) |
 | RequestVote | Voted for | a take-over |
 | FetchEntries | Entries | a take-over |
@@ -242,6 +243,22 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedSessions:
+    """What a leader that hands a source over passes to the next one of remote clients, beside the log, which ends at
+    this position: with any other one it is void. In front of `Ended`, to each peer, as nobody knows who will be the
+    leader. Not answered."""
+
+    source: int
+    position: Position
+    pieces: Body
+    """as `ToLeader` has it (`amqpd/remote/handed_bytes.py` has what is in it)"""
+
+    @property
+    def body(self) -> bytes:
+        return _joined(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The answer to a question of a replica set: what stands at the peer, once everything of the replica set up to
     this question is on its disk."""
@@ -409,6 +426,7 @@ FromDialer = (
     | Filled
     | Heartbeat
     | Ended
+    | HandedSessions
     | RequestPreVote
     | RequestVote
     | FetchEntries

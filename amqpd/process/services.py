@@ -47,6 +47,7 @@ LEVELS = {
             "delayed_messages_wait",
             "events_dropped",
             "firehose_dropped",
+            "hand_over_unreadable",
             "heartbeat_missed",
             "history_not_given",
             "login_refused",

@@ -99,7 +99,7 @@ def number_in(value: int, low: int, high: int = NUMBER_MAX) -> int:
     return value
 
 
-def once(numbers: Collection[int]) -> None:
+def once(numbers: Collection[object]) -> None:
     """Raises MalformedMessage if one of them is there twice."""
     if len(set(numbers)) != len(numbers):
         raise MalformedMessage("what is to be there once is there twice")

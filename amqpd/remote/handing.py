@@ -77,6 +77,9 @@ def taken_over(
 def _take(leader: Leader, handed: HandedIncarnation, now_ms: float) -> None:
     incarnation = leader.incarnations.get(handed.member)
     if incarnation is None:
+        forwarder, number = handed.member
+        if number <= leader.ended.get(forwarder, 0) or any(each == forwarder for each, _ in leader.incarnations):
+            return  # the log knows better: it has ended, or another one lives
         incarnation = leader.incarnations[handed.member] = RemoteIncarnation(handed.member, leader.out, now_ms)
     incarnation.session = handed.session
     incarnation.mark = max(incarnation.mark, handed.mark)

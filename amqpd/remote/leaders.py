@@ -19,11 +19,11 @@ from functools import partial
 from typing import NamedTuple
 
 from amqpd.journal.operation_marks import Marks
-from amqpd.remote.handing import taken_over
+from amqpd.remote.handing import hand_over, taken_over
 from amqpd.remote.leader import Leader
 from amqpd.remote.links import SessionLinks
 from amqpd.remote.messages import Attach, FromEdge, FromLeader, Sender
-from amqpd.remote.source import LedQueue, SourceLog
+from amqpd.remote.source import LedQueue, SessionHandOver, SourceLog
 
 EARLY_MAX = 1_000
 """messages of one edge for one source that has not begun here; with more the edge attaches again"""
@@ -115,12 +115,14 @@ class RemoteLeaders:
 
     # Sources
 
-    def begins(self, source: int, epoch: int, marks: Marks, has_edge: bool) -> None:
+    def begins(
+        self, source: int, epoch: int, marks: Marks, has_edge: bool, handed: SessionHandOver | None = None
+    ) -> None:
         """Its queues are served here; all of the log that it begins with is committed. `has_edge`: this node has an
-        edge of it, which will attach."""
+        edge of it, which will attach. `handed`: what the leader before has passed, of the end of this log."""
         host = self._host
         log = host.log_of(source)
-        leader = taken_over(epoch, log, marks, host.led_queues(source), host.members(), host.now_ms, first=0)
+        leader = taken_over(epoch, log, marks, host.led_queues(source), host.members(), host.now_ms, handed, first=0)
         leader.out.filled = partial(self._has_more, source)
         if not has_edge:
             leader.has_nothing(self._name)
@@ -129,8 +131,14 @@ class RemoteLeaders:
         for (node, of), heard in self._have_nothing.items():
             if of == source and heard >= epoch:
                 leader.has_nothing(node)
+        leader.tick(host.now_ms)  # it may have nobody to wait for
         self.go_on()
         self._look(source, leader)
+
+    def hands_over(self, source: int) -> SessionHandOver | None:
+        """What its leader here passes to the next one. It ends with this: nothing that is said to it later counts."""
+        leader = self._of.get(source)
+        return hand_over(leader, 0)[0] if leader is not None and leader.holds_lease else None
 
     def ends(self, source: int) -> None:
         """This node leads it no more."""

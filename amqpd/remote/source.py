@@ -141,6 +141,7 @@ class SessionHandOver:
     entry it is void, and the hand-over is a take-over."""
 
     position: int
+    """0: it was compared before (`amqpd.cluster`)"""
     incarnations: tuple[HandedIncarnation, ...]
     waits_for: frozenset[str]
     """forwarders that have not attached yet since the take-over before"""

@@ -91,7 +91,8 @@ def test_each_node_serves_a_queue_that_one_of_them_leads(channel_at: Callable[[s
 def test_a_leader_that_is_lost_is_not_seen_by_clients_of_another_node(
     cluster: Cluster, channel_at: Callable[[str], BlockingChannel], moves: bool
 ) -> None:
-    """They have no error, what is published meanwhile is confirmed, and what they hold does not come again."""
+    """They have no error, what is published meanwhile is confirmed, and what they hold does not come again. After a
+    move nothing is `redelivered` either: the next leader knows what they had."""
     leads = leader(cluster)
     here = next(name for name in "abc" if name != leads)
     publisher, consumer = channel_at(here), channel_at(here)
@@ -117,5 +118,5 @@ def test_a_leader_that_is_lost_is_not_seen_by_clients_of_another_node(
         settled = len(got)
         consumer.connection.process_data_events(PATIENCE_S if len(got) < MESSAGES + 1 else 0)
     assert sorted(body for body, _, _ in got) == sorted([b"after", *(b"%d" % i for i in range(MESSAGES))])
-    assert not any(redelivered for _, redelivered, _ in got[:PREFETCH])
+    assert not any(redelivered for _, redelivered, _ in (got if moves else got[:PREFETCH]))
     assert count(publisher) == 0

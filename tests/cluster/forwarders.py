@@ -112,6 +112,12 @@ class Machine(Shell):
         self._ends: dict[int, Position] = {}
         """of the state that is staged"""
         self.serving: set[int] = set()
+        self.has_sessions = True
+        """with edges of remote queues"""
+        self.passes: dict[int, bytes] = {}
+        """what it hands over of them, of sources that stop"""
+        self.handed: dict[int, bytes] = {}
+        """what it was handed, of sources that it has served"""
         self.events: list[str] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reports: list[int] = []
@@ -196,6 +202,7 @@ class Machine(Shell):
 
     def served(self, source: int) -> None:
         self.serving.add(source)
+        self.handed[source] = self.forwarder.led_sources.sources[source].handed
 
     def ended(self, source: int, lane: Lane) -> None:
         self.serving.discard(source)
@@ -206,6 +213,11 @@ class Machine(Shell):
 
     def stops(self, source: int) -> None:
         self.serving.discard(source)
+        if self.has_sessions:
+            self.passes[source] = b"sessions of %s" % self.name.encode()
+
+    def handed_sessions(self, source: int) -> bytes:
+        return self.passes.pop(source, b"")
 
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
         self.world.later(self, lambda: self.world.put_desired_set(desired_set))

@@ -20,6 +20,7 @@ from amqpd.peers.messages import (
     FetchParts,
     Filled,
     Greeting,
+    HandedSessions,
     Heartbeat,
     Hello,
     HoldsNothing,
@@ -121,6 +122,7 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Page: st.builds(Page, numbers, texts),
     ToLeader: st.builds(ToLeader, sources, numbers, numbers, numbers, bodies),
     ToEdge: st.builds(ToEdge, sources, numbers, numbers, bodies),
+    HandedSessions: st.builds(HandedSessions, sources, positions, bodies),
     HoldsNothing: st.builds(HoldsNothing, st.lists(st.builds(SourceEpoch, sources, epochs), max_size=5).map(tuple)),
     DataHeartbeat: st.just(DataHeartbeat()),
 }
@@ -136,5 +138,6 @@ EXAMPLES: list[Message] = [
     Page(7, '{"rows":[]}'),
     ToLeader(5, 7, 41, 9, (b"body",)),
     HoldsNothing((SourceEpoch(5, 2), SourceEpoch(6, 3))),
+    HandedSessions(5, (2, 41), (b"body",)),
 ]
 """some with all their parts"""

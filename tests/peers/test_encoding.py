@@ -34,6 +34,7 @@ from amqpd.peers.messages import (
     Fetched,
     Filled,
     Greeting,
+    HandedSessions,
     Heartbeat,
     Hello,
     HoldsNothing,
@@ -56,7 +57,7 @@ from amqpd.peers.versions import HAS_DATA_LINKS, HIGHEST, OWN, RANGED, Versions
 from tests.peers.message_strategies import BY_KIND, EXAMPLES, messages
 from tests.replication.lies import ANSWERS, FROM_LEADER, lies_in
 
-OF_BEFORE = HANDSHAKE | OVER[Purpose.REPLICATION].dialer | OVER[Purpose.REPLICATION].acceptor
+OF_BEFORE = (HANDSHAKE | OVER[Purpose.REPLICATION].dialer | OVER[Purpose.REPLICATION].acceptor) - {HandedSessions}
 """kinds of messages that versions 4 and 5 have, too"""
 
 
@@ -250,7 +251,7 @@ def test_the_version_before_has_all_but_the_revisions(message: Message) -> None:
 
 
 @given(st.sampled_from([each for each in BY_KIND if each not in OF_BEFORE]).flatmap(BY_KIND.__getitem__))
-def test_older_versions_have_nothing_of_data_links(message: Message) -> None:
+def test_older_versions_have_nothing_of_sessions_of_remote_queues(message: Message) -> None:
     for version in (4, 5):
         with pytest.raises(ValueError, match=f"version {version} has no {type(message).__name__}"):
             encode(message, version)
@@ -369,6 +370,7 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
         ToEdge(5, 6, 7, (b"\1\2", b"\3")): "16 0500000000000000 0600000000000000 0700000000000000 010203",
         HoldsNothing((SourceEpoch(5, 2),)): "17 01000000 0500000000000000 0200000000000000",
         DataHeartbeat(): "18",
+        HandedSessions(5, (6, 7), (b"\1\2", b"\3")): "19 0500000000000000 0600000000000000 0700000000000000 010203",
         Proof(b"\1\2"): "13 0102",
         Refusal("no"): "14 6e6f",
     }
@@ -402,10 +404,17 @@ DRAWN = {"generation"}
 """random numbers: all that are not below zero"""
 
 
-OVER_DATA = [ToLeader(5, 6, 7, 8, (b"body",)), ToEdge(5, 6, 7, (b"body",)), HoldsNothing((SourceEpoch(5, 2),))]
+BOUNDED = [
+    *FROM_LEADER,
+    *ANSWERS,
+    ToLeader(5, 6, 7, 8, (b"body",)),
+    ToEdge(5, 6, 7, (b"body",)),
+    HoldsNothing((SourceEpoch(5, 2),)),
+    HandedSessions(5, (6, 7), (b"body",)),
+]
 
 
-@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS, *OVER_DATA], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", BOUNDED, ids=lambda message: type(message).__name__)
 def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message) -> None:
     """Of `RequestVote` with epoch 2^63-1, which was granted, the next epoch was no number of the disk any more."""
 
@@ -423,7 +432,7 @@ def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message
     assert tried
 
 
-@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS, *OVER_DATA], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", BOUNDED, ids=lambda message: type(message).__name__)
 def test_epochs_and_sources_have_bounds_of_their_own(message: Message) -> None:
     def absurd(name: str) -> list[int]:
         return {"epoch": [EPOCH_MAX + 1], "source": [0, SOURCES_MAX + 1]}.get(name, [])

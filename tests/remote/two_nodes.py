@@ -10,16 +10,21 @@ Not here: real sockets between nodes (`tests/clients`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.operation_marks import Marks
 from amqpd.journal.records import Recovered
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
 from amqpd.remote.leader import LEASE_MS, Leader
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Client, Harness
+from tests.remote.simulation.durable import SimulatedRows
 
 SOURCE = 5
 QUORUM = {"x-queue-type": "quorum"}
@@ -108,7 +113,7 @@ class TwoNodes:
 
         return OneOfTwo()
 
-    def begin(self, name: str, epoch: int) -> None:
+    def begin(self, name: str, epoch: int, recovered: Recovered | None = None, handed: bytes = b"") -> None:
         """This node leads the source from now on; the one that did does not."""
         before = self.harness[self.leader].node
         if SOURCE in before.sources.serving:
@@ -118,7 +123,50 @@ class TwoNodes:
         journal = node.journal
         self.lane = LeaderLane(journal.force, journal.index, journal.index - 1)
         journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
-        node.source_begins(SOURCE, Recovered(0, {}))
+        node.source_begins(SOURCE, recovered or Recovered(0, {}), handed)
+
+    def move(self, name: str, change: Callable[[bytes], bytes] = bytes) -> None:
+        """The leader hands the source over to this node. `change`: what becomes of what it passes on the way."""
+        before, after = self.harness[self.leader], self.harness[name]
+        before.node.source_stops(SOURCE)
+        handed = before.node.remote_sessions.handed(SOURCE)
+        before.step()
+        self._report()
+        before.node.journal.leave(SOURCE)
+        recovered = self._log(after)
+        self.begin(name, self.epoch + 1, recovered, change(handed))
+
+    def look_for_leaders(self) -> None:
+        """All nodes hear who leads."""
+        for each in self.harness.values():
+            each.node.edges.leaders_changed()
+        self.step()
+
+    def _log(self, reader: Harness) -> Recovered:
+        """All that leaders have written, at the disk of this node."""
+        entries = [entry for each in self.harness.values() for part in each.transactions for entry in part.entries]
+        rows, marks = SimulatedRows(), Marks()
+        for entry in sorted(entries, key=lambda entry: (entry.epoch, entry.idx)):
+            rows.apply(
+                cast(
+                    JournalTransaction,
+                    SimpleNamespace(
+                        rows=entry.rows,
+                        settled=entry.settled,
+                        deletes=entry.retired,
+                        delivered=entry.delivered,
+                        counts=entry.counts,
+                        dropped=entry.dropped,
+                    ),
+                )
+            )
+            for change in entry.marks:
+                for record in change.records():
+                    marks.apply(record)
+        number = self.record.id
+        reader.rows[number] = found = rows.rows.get(number, {})
+        next_seq = max([row.last_seq + 1 for row in found.values()], default=0)
+        return Recovered(0, {number: rows.recovered(number, next_seq)}, {SOURCE: marks})
 
     def client(self, name: str) -> Client:
         client = self.harness[name].client()

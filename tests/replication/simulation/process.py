@@ -233,6 +233,9 @@ class Process(Shell):
     def stops(self, source: int) -> None:
         self.queues.pop(source, None)  # they may not be read yet
 
+    def handed_sessions(self, source: int) -> bytes:
+        return b""  # nobody has remote clients here
+
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
         self.cluster.store.change_desired_set(self.name, desired_set, drops=False)
 
