@@ -305,6 +305,8 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: Stop) -> None:
         """Accept and serve until `stop`, then drain."""
+        if self._cluster is not None and self._cluster.knowledge.matters:
+            self.pump.look_current = self._cluster.revisions.revisions.look
         self.node.event_exchange.start(self._settings.events.published_in)
         self._backups = Backups(
             self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing
@@ -460,6 +462,8 @@ class Broker:
     def _applied(self, changes: Sequence[Change]) -> None:
         self._pair.applied(self._sync.revision)
         self.node.applied(changes)
+        if self._cluster is not None:
+            self._cluster.revisions.has_news()
         if not self.node.books.recovering:
             self.pump.run_effects_of_changes(len(changes))
 

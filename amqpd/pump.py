@@ -105,6 +105,9 @@ class Pump:
         self._waits_here = waits_here
         self._busy_wait_s = busy_wait_s
         self._record = record
+        self.look_current: Callable[[], None] | None = None
+        """In a cluster: called after something was read and before it is routed, so that publishes wait while the
+        node is not current (`cluster/currency.py`)."""
         self._audit = node.audit.buffer
         self._epoll = select.epoll()
         self._wakeup = Wakeup(self._epoll)
@@ -349,6 +352,8 @@ class Pump:
             return
         if link.ended or connection.state is _CLOSED:
             return  # what still comes is thrown away
+        if self.look_current is not None:
+            self.look_current()
         connection.liveness.received_at = now
         connection.bytes_in += len(data)
         if link.tls is not None:

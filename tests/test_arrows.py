@@ -60,8 +60,8 @@ ARROWS = {
     "pump": "faults kernel vocabulary journal flow session node connection transport",
     "datadir": "errors faults journal peers storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
-    "cluster": "errors vocabulary peers peers.links journal replication remote config node storage journal.sqlite "
-    "topology.metadata",
+    "cluster": "errors faults vocabulary peers peers.links journal replication remote config node storage "
+    "journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "errors faults kernel vocabulary wire message exchanges topology journal audit security queues "
     "flow session publishing node declarations storage security.authentication topology.metadata "

@@ -37,6 +37,7 @@ SHELL = (
     "amqpd.cluster.own_disk",
     "amqpd.cluster.place",
     "amqpd.cluster.queries",
+    "amqpd.cluster.revision_runner",
     "amqpd.cluster.runner",
     "amqpd.cluster.unclaimed_queues",
     "amqpd.cluster.search",

@@ -26,7 +26,15 @@ from typing import Any, Protocol
 from amqpd.cluster.session_turns import SessionTurns
 from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.links import Links
-from amqpd.peers.messages import DataHeartbeat, HoldsNothing, Message, ToEdge, ToLeader
+from amqpd.peers.messages import (
+    AppliedRevision,
+    AskRevision,
+    DataHeartbeat,
+    HoldsNothing,
+    Message,
+    ToEdge,
+    ToLeader,
+)
 
 CAPACITY_BYTES = 4 << 20
 """While more waits for a link, sessions that have something waiting hand over no more: some tens of milliseconds of a
@@ -75,6 +83,32 @@ class DataEvents(Protocol):
 
     def from_edge(self, link: DataLink, message: ToLeader | HoldsNothing) -> None:
         """Over an accepted link. Raises nothing for what it says: a lie is answered with `DataLink.close`."""
+
+
+class RevisionEvents(Protocol):
+    """The receiver of what is said over data links of revisions of the metadata (`applied_revisions.py`), and of
+    their begins and ends. As `DataEvents`, but not dropped when nobody serves sessions."""
+
+    def dialed(self, link: DataLink) -> None:
+        """There is a data link to this peer."""
+
+    def lost(self, peer: str) -> None:
+        """There is none any more."""
+
+    def accepted(self, link: DataLink) -> None:
+        """A peer has dialed this node."""
+
+    def left(self, link: DataLink) -> None:
+        """One that was accepted has ended."""
+
+    def asked(self, link: DataLink, message: AskRevision) -> None:
+        """Over an accepted link."""
+
+    def heard(self, link: DataLink, message: AppliedRevision) -> None:
+        """Over a dialed one."""
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
 
 
 @dataclass(slots=True)
@@ -220,6 +254,8 @@ class DataLinks:
         self._heartbeat_every = max(1, beats_in_lease // HEARTBEATS)
         self._beats = 0
         self._events: DataEvents | None = None
+        self.revisions: RevisionEvents | None = None
+        """set before there are links"""
         self._links: Links | None = None
         self._wanted: set[str] = set()
         """before there are links"""
@@ -281,7 +317,9 @@ class DataLinks:
 
     def dialed(self, link: PeerLink) -> None:
         peer = link.peer.forwarder
-        self._to[peer] = DataLink(link, self._edge_drained, self._close)
+        made = self._to[peer] = DataLink(link, self._edge_drained, self._close)
+        if self.revisions is not None:
+            self.revisions.dialed(made)
         if self._events is not None:
             self._do(partial(self._events.edge_linked, peer, link.peer.incarnation))
 
@@ -289,6 +327,8 @@ class DataLinks:
         peer = link.peer.forwarder
         del self._to[peer]
         self.counters.links_lost += 1
+        if self.revisions is not None:
+            self.revisions.lost(peer)
         if self._events is not None:
             self._do(partial(self._events.edge_lost, peer))
 
@@ -297,12 +337,16 @@ class DataLinks:
 
     def accepted(self, link: PeerLink) -> None:
         made = self._from[link] = DataLink(link, self._drained, self._close)
+        if self.revisions is not None:
+            self.revisions.accepted(made)
         if self._events is not None:
             self._do(partial(self._events.accepted, made))
 
     def left(self, link: PeerLink) -> None:
         gone = self._from.pop(link)
         self._full.discard(gone)
+        if self.revisions is not None:
+            self.revisions.left(gone)
         if self._events is not None:
             self._do(partial(self._events.left, gone))
 
@@ -310,8 +354,12 @@ class DataLinks:
         """Links see to it that an edge's messages come from edges, and a leader's from leaders."""
         peer = link.peer.forwarder
         edge = self._from.get(link)
-        (self._to[peer] if edge is None else edge).heard()
+        of = self._to[peer] if edge is None else edge
+        of.heard()
         if isinstance(message, DataHeartbeat):
+            return
+        if isinstance(message, AskRevision | AppliedRevision):
+            self._of_revisions(of, message)
             return
         if self._events is None:
             self.note_dropped()
@@ -322,6 +370,14 @@ class DataLinks:
             if self._is_full():
                 self._full.add(edge)
                 edge.pause("full")
+
+    def _of_revisions(self, link: DataLink, message: AskRevision | AppliedRevision) -> None:
+        if self.revisions is None:
+            return
+        if isinstance(message, AskRevision):
+            self.revisions.asked(link, message)
+        else:
+            self._do(partial(self.revisions.heard, link, message))
 
     def note_dropped(self) -> None:
         """A message was for a source that is not served here."""
@@ -375,4 +431,5 @@ class DataLinks:
             "data_links_to": sorted(self._to),
             "data_links_from": sorted(link.forwarder for link in self._from.values()),
             "data_links_missing": self.sentences(),
+            **({} if self.revisions is None else self.revisions.facts()),
         }

@@ -134,6 +134,8 @@ class Directory:
         self.swaps = Swaps(store)
         self.roster = Roster()
         """for readers"""
+        self.on_revision: Callable[[], object] = bool
+        """called after each revision, whatever it has changed"""
         self._applied = trio.Event()
         self._joined = False
         self._missing = trio.Event()
@@ -458,6 +460,7 @@ class Directory:
             self._on_change(changed)
         self._applied.set()
         self._applied = trio.Event()
+        self.on_revision()
 
     def _look_at_own(self) -> None:
         """Should it be lost, or another process be there, `_stay` finds out which."""

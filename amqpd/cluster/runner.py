@@ -35,6 +35,7 @@ from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.place import Place
 from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
+from amqpd.cluster.revision_runner import RevisionRunner
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.sessions import Sessions
@@ -109,6 +110,8 @@ class ClusterRunner(Shell, Cluster):
         self.data_links = DataLinks(self._do, lambda: journal.full, self._data_link_closed, BEATS)
         """what sessions of remote queues go over"""
         self.sessions = self._sessions = Sessions(self.node, self.data_links, self, settings.cluster_remote_queues)
+        self.revisions = RevisionRunner(settings, store, self._directory, self._do)
+        self.data_links.revisions = self.knowledge = self.revisions.revisions
         self._paused: set[PeerLink] = set()
         """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
@@ -126,6 +129,7 @@ class ClusterRunner(Shell, Cluster):
         self._node = node
         self._run_effects = run_effects
         self._sessions.start(node)
+        self.revisions.start(node)
         self.search = SourceSearch(
             self._directory,
             self._settings.cluster_copies,
@@ -294,21 +298,10 @@ class ClusterRunner(Shell, Cluster):
         return self._node.remote_sessions.handed(source)
 
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
-        self._desired_set(desired_set, self._directory.swaps.swap)
+        self._nursery.start_soon(self._directory.swaps.desire, desired_set)
 
     def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
-        self._desired_set(desired_set, self._directory.swaps.drop)
-
-    def _desired_set(
-        self, desired_set: DesiredSetRecord, change: Callable[[DesiredSetRecord], Awaitable[object]]
-    ) -> None:
-        async def changing() -> None:
-            try:
-                await change(desired_set)
-            except StoreUnreached as error:
-                log.warning("the metadata store does not answer", source=desired_set.source, reason=str(error))
-
-        self._nursery.start_soon(changing)
+        self._nursery.start_soon(partial(self._directory.swaps.desire, desired_set, drop=True))
 
     def log(self, event: str, **fields: Any) -> None:
         self._events.log(event, fields)
@@ -412,6 +405,7 @@ class ClusterRunner(Shell, Cluster):
     def dialed(self, link: PeerLink) -> None:
         peer = link.peer
         self._dialed[peer.forwarder] = link
+        self.revisions.linked(peer.forwarder, link.version)
         self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation, link.version))
 
     def lost(self, link: PeerLink, why: str) -> None:
@@ -429,6 +423,7 @@ class ClusterRunner(Shell, Cluster):
         incoming = self._incoming[link] = LeaderLink(
             link.peer.forwarder, link.peer.incarnation, link.send, partial(self._close, link)
         )
+        self.revisions.linked(link.peer.forwarder, link.version)
         self._forwarder.accepted(incoming)
 
     def left(self, link: PeerLink) -> None:
@@ -454,10 +449,8 @@ class ClusterRunner(Shell, Cluster):
         return name in self._directory.roster.members or name in self._directory.roster.known
 
     def knows_sessions(self, name: str) -> bool:
-        """The node has said over a link of replication that it knows sessions of remote queues."""
-        dialed = self._dialed.get(name)
-        links = [link for link in self._incoming if link.peer.forwarder == name]
-        return any(link.version >= HAS_DATA_LINKS for link in (links if dialed is None else [dialed, *links]))
+        """The node has said over a link that it knows sessions of remote queues."""
+        return self.revisions.versions.get(name, 0) >= HAS_DATA_LINKS
 
     def may_mark(self, source: int) -> bool:
         """All copies of the source read what a leader writes of remote clients (`peers/versions.py`)."""
@@ -495,6 +488,7 @@ class ClusterRunner(Shell, Cluster):
             if each.name in changed.forgotten_starts and each.starts == 1:
                 self.log("forgotten_asks", says=forgotten_start_sentence(each))
         self._sessions.roster_changed(self._directory.roster)
+        self.revisions.roster_changed(self._directory.roster)
         self._look_for_sources()
         self._run_effects()
 
@@ -527,6 +521,7 @@ class ClusterRunner(Shell, Cluster):
             listeners, trust = self._place.listeners, self._place.trust
             self._links = Links(hello, self, listeners, trust, knows=self._knows, data_events=self.data_links)
             self.data_links.begin(self._links)
+            await nursery.start(self.revisions.run)
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)
             self._changed(Changed(sources=frozenset(directory.roster.records), unreadable=unreadable))
@@ -564,6 +559,7 @@ class ClusterRunner(Shell, Cluster):
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._look_at_links()
             self.data_links.beat()
+            self._do(self.revisions.revisions.beat)
             self._do(self._beat)
             self._events.beat()
             for answer in self.search.late():

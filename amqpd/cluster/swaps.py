@@ -94,6 +94,13 @@ class Swaps:
         assert record is None or isinstance(record, SourceRecord)
         return record
 
+    async def desire(self, desired_set: DesiredSetRecord, *, drop: bool = False) -> None:
+        """Put the desired set, or drop it; if the store does not answer, who wants it asks again."""
+        try:
+            await (self.drop(desired_set) if drop else self.swap(desired_set))
+        except StoreUnreached as error:
+            log.warning("the metadata store does not answer", source=desired_set.source, reason=str(error))
+
     async def swap(self, record: Record) -> Record | None:
         """Put the record if the store's is still of its revision (0: there is none). Returns it with its new
         revision; None if another one was put meanwhile. Raises StoreUnavailable: then, as when it is cancelled, it

@@ -115,6 +115,15 @@ class Asker:
         trip.then(self.suspend, answered)
         return False
 
+    def once_known(self, step: Callable[[], None]) -> None:
+        """Carry out the step, which answers that something is there, or is not: now, or when every node that takes
+        publishes knows it, as it may have been made just now."""
+        knowledge = self.node.cluster.knowledge
+        if knowledge.has_all:
+            step()
+        else:
+            knowledge.when_known(self.suspend(step))
+
     def owns(self, record: QueueRecord) -> bool:
         """An exclusive queue of this client."""
         client = self.client

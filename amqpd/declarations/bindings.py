@@ -29,7 +29,7 @@ def bind_to(asker: Asker, wanted: BindingRecord, bound: Callable[[bool], None]) 
     _refuse_locked(asker, wanted)
     binding = plans.new_binding(vhost, wanted)
     if plans.find_binding(vhost, wanted) is not None:
-        bound(False)
+        asker.once_known(lambda: bound(False))
         return
 
     def done(made: bool) -> None:
@@ -48,7 +48,7 @@ def unbind_from(asker: Asker, wanted: BindingRecord, unbound: Callable[[bool], N
     _check(asker, wanted)
     binding = plans.find_binding(asker.node.topology.vhosts[asker.vhost], wanted)
     if binding is None:
-        unbound(False)
+        asker.once_known(lambda: unbound(False))
     else:
         _refuse_locked(asker, wanted)
         asker.node.changes.remove(binding, asker.suspend(lambda _: unbound(True)), by=asker.by)

@@ -43,7 +43,7 @@ def declare_exchange(asker: Asker, record: ExchangeRecord, declared: Callable[[b
     asker.require("configure", "exchange", name)
     if existing is not None:
         _require_equivalent(record, existing.record)
-        declared(False)
+        asker.once_known(lambda: declared(False))
         return
     refuse_reserved("exchange", name)
     _check_alternate(asker, record)
@@ -101,7 +101,7 @@ def delete_exchange(asker: Asker, name: str, *, if_unused: bool, deleted: Callab
         deleted(True)
 
     if name not in vhost.exchanges:
-        deleted(False)
+        asker.once_known(lambda: deleted(False))
     elif not may_go():
         done(False)
     else:

@@ -98,11 +98,19 @@ def declare_queue(
         arguments=typed,
         node=node.sources.node,
     )
+
+    def found() -> None:
+        queue = asker.queue(name)
+        if queue is None:
+            again()  # it has gone while this waited
+            return
+        node.totals.queues_declared += 1
+        declared(queue, False)
+
     if (existing := asker.queue(name)) is not None:
         _require_equivalent(record, existing.record)
         refuse_crashed(node, existing)
-        node.totals.queues_declared += 1
-        declared(existing, False)
+        asker.once_known(found)
         return
     _check_new(asker, record)
 
@@ -202,7 +210,7 @@ def delete_queue(
     asker.require("configure", "queue", name)
     queue = asker.queue(name)
     if queue is None:
-        deleted(None)
+        asker.once_known(lambda: deleted(None))
         return
     refuse_locked(asker, queue.record)
     node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted

@@ -5,6 +5,7 @@ Which file answers which row of `docs/waiting.md`:
 - memory and disk alarms, alarms of operators: `alarms.py` (what is on, and who said so); `process/alarms.py`
   measures.
 - the journal is behind, majorities are far behind, numbers are short: `JournalBuffer.full_because`.
+- the node is not current: `Alarms.set_current`, of what `cluster/currency.py` finds.
 - a tick's share is used up: `turns.py`.
 - the queue drains, and has too much in memory; its majority is far behind: `congestion.py`.
 - no majority answers: `Intake.set_cut_off`, of what `cluster/` tells the node.

@@ -1,5 +1,8 @@
 """The alarms that are on, and which sources say so: publishers wait while there is one.
 
+In a cluster they wait, too, while their node is not current (`cluster/currency.py`): that is no alarm, and nobody is
+told of it, but they are stopped at the same place, which every publish passes.
+
 What comes in: a kind of shortage, a source, on or off. What goes out: the kinds that are on; a call for each that
 begins or ends, and one when the last one ends.
 Rules: 1. A kind is on while any source says so: a watch of free space, a commit that found none, and an operator may
@@ -15,12 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 OPERATOR = "operator"
 # "low on " and, joined by " & ": memory, disk and these, is less than 255 bytes.
 NAME_BYTES_MAX = 32
 OPERATOR_ALARMS_MAX = 4
+
+NOT_CURRENT: Final = "not current"
+"""among `kinds` while the node is not current; no alarm can have this name"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -44,7 +50,7 @@ class Alarms:
     def __init__(self, cleared: Callable[[], None], told: Callable[[str, bool], None]) -> None:
         """`cleared` is called when none is on any more, `told` of each kind that begins (True) or ends."""
         self.kinds: set[str] = set()
-        """memory, disk, or an operator's; asked before every publish"""
+        """memory, disk, or an operator's, or `NOT_CURRENT`; asked before every publish"""
         self._cleared = cleared
         self._told = told
         self._since: dict[tuple[str, str], float] = {}
@@ -53,6 +59,20 @@ class Alarms:
     def by_source(self) -> list[Alarm]:
         """Sorted by kind and source."""
         return [Alarm(kind, source, since) for (kind, source), since in sorted(self._since.items())]
+
+    @property
+    def shortages(self) -> list[str]:
+        """The kinds of the alarms that are on, sorted."""
+        return sorted(self.kinds - {NOT_CURRENT})
+
+    def set_current(self, current: bool) -> None:
+        """The node has heard of all changes to the topology that it must know, or does not know whether it has."""
+        if not current:
+            self.kinds.add(NOT_CURRENT)
+        elif NOT_CURRENT in self.kinds:
+            self.kinds.discard(NOT_CURRENT)
+            if not self.kinds:
+                self._cleared()
 
     def put(self, kind: str, source: str, on: bool, now: float) -> bool:
         """The source says that the kind is short, or that it is no longer: whether the kind begins or ends with that.

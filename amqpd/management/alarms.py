@@ -46,7 +46,7 @@ class Cleared(TypedDict):
 
 def kinds(on: Running) -> list[str]:
     """The names of the alarms that are on, those of operators and of the audit log included."""
-    return sorted(on.node.alarms.kinds)
+    return on.node.alarms.shortages
 
 
 def listed(on: Running) -> list[AlarmRow]:

@@ -22,7 +22,7 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
 
     if method.passive:
         require_exchange(asker(channel), name)
-        declared(False)
+        asker(channel).once_known(lambda: declared(False))
         return
     record = ExchangeRecord(
         channel.connection.vhost,

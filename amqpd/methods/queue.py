@@ -27,7 +27,8 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         _declare_replies(channel, method, name)
         return
     if method.passive:
-        _declared(channel, method, passive_queue(asker(channel), name))
+        passive_queue(asker(channel), name)
+        asker(channel).once_known(lambda: _declared(channel, method, passive_queue(asker(channel), name)))
         return
     wanted = WantedQueue(
         name, bool(method.durable), bool(method.exclusive), bool(method.auto_delete), method.arguments or {}

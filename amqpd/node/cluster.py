@@ -35,6 +35,27 @@ HERE = WantedSource()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Knowledge:
+    """What the other nodes that take publishes know of the changes to the topology that this node has applied: here,
+    where there are none that do."""
+
+    @property
+    def matters(self) -> bool:
+        """There are other nodes that take publishes: changes are answered when they know them."""
+        return False
+
+    @property
+    def has_all(self) -> bool:
+        """All of them know all that this node has applied."""
+        return True
+
+    def when_known(self, answer: Callable[[], None]) -> None:
+        """Call `answer` when they know what this node has applied now (`cluster/sync_point.py`), not before this
+        returns. Only where it `matters`."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Cluster:
     """The nodes that share one metadata store, as one of them knows them: here, as one knows them that is alone.
     Nothing is replicated then, and each node that a record names counts as a member."""
@@ -44,6 +65,8 @@ class Cluster:
         """the name under which records have this node; empty: it shares its metadata with no other one"""
         self.sessions: SessionLinks = NoSessions()
         """with nodes whose clients use queues here, or whose queues clients here use"""
+        self.knowledge = Knowledge()
+        """what other nodes know of the topology"""
 
     @property
     def incarnation(self) -> int | None:

@@ -157,7 +157,7 @@ class Node(NodePort):
         self.shares = MemoryShares(limits, self.queues)
         self.turns = Turns(self.quotas.waiting)
         self.leader_moves = LeaderMoves(self.cluster.is_moving, self.sources.serving, self.turns)
-        self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
+        self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns, self.cluster)
         self.holds = Holds(journal, self.turns)
         self.routes, self.outboxes = Routes(topology), Outboxes(limits)
         self.replies = Replies(services.token, self._process_part)

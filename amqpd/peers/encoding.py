@@ -27,6 +27,8 @@ from amqpd.peers.formats import (
     ENTRIES,
     FRAME,
     FRAME_4,
+    NAME,
+    NAMES,
     NUMBER,
     OPENING,
     POSITION,
@@ -43,6 +45,8 @@ from amqpd.peers.formats import (
 from amqpd.peers.messages import (
     NONCE_BYTES,
     Answered,
+    AppliedRevision,
+    AskRevision,
     Cut,
     DataHeartbeat,
     Ended,
@@ -283,6 +287,8 @@ _FORMATS = (
     _of_fields(23, HoldsNothing, _nothing, SOURCE_EPOCHS, first=HAS_DATA_LINKS),
     _of_fields(24, DataHeartbeat, _nothing, first=HAS_DATA_LINKS),
     _of_fields(25, HandedSessions, Struct("<q"), POSITION, BODY, first=HAS_DATA_LINKS),
+    _of_fields(26, AskRevision, _request, first=HAS_DATA_LINKS),
+    _of_fields(27, AppliedRevision, _ask, NAME, NAMES, first=HAS_DATA_LINKS),
 )
 _WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched, ToLeader, ToEdge))
 _SPOKEN = range(LOWEST, HIGHEST + 1)

@@ -308,6 +308,41 @@ def read_source_epochs(reading: MessageReader) -> tuple[SourceEpoch, ...]:
 SOURCE_EPOCHS = Part(write_source_epochs, read_source_epochs)
 
 
+_text_bytes = Struct("<H")
+NAMES_MAX = 256
+"""in one message: more nodes than a cluster has"""
+
+
+def _write_text(text: str) -> bytes:
+    data = text.encode()
+    return _text_bytes.pack(len(data)) + data
+
+
+def _read_text(reading: MessageReader) -> str:
+    [nbytes] = reading.fixed(_text_bytes)
+    if nbytes > NAME_BYTES_MAX:
+        raise MalformedMessage(f"a name of {nbytes} bytes is announced, the limit is {NAME_BYTES_MAX}")
+    return reading.text(nbytes)
+
+
+NAME = Part(lambda name: [_write_text(name)], _read_text)
+
+
+def write_names(names: Iterable[str]) -> Pieces:
+    said = [_write_text(each) for each in names]
+    return [_count.pack(len(said)) + b"".join(said)]
+
+
+def read_names(reading: MessageReader) -> tuple[str, ...]:
+    [count] = reading.fixed(_count)
+    if count > NAMES_MAX:
+        raise MalformedMessage(f"{count} names are announced, the limit is {NAMES_MAX}")
+    return tuple(_read_text(reading) for _ in range(count))
+
+
+NAMES = Part(write_names, read_names)
+
+
 def write_body(pieces: Body) -> Pieces:
     """Raises ValueError for one of no bytes."""
     if not any(pieces):

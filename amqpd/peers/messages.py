@@ -23,6 +23,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what t
 | Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
 | ToLeader, HoldsNothing | ToEdge | sessions of remote queues, over a data connection (`amqpd/remote/`) |
 | DataHeartbeat | DataHeartbeat | a data connection (`amqpd/cluster/data_links.py`) |
+| AskRevision | AppliedRevision | the metadata (`amqpd/cluster/applied_revisions.py`), over a data connection |
 """
 
 from __future__ import annotations
@@ -417,6 +418,29 @@ class DataHeartbeat:
     """A sign of life of either end of a data connection. Not answered."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskRevision:
+    """The question how far the peer has applied the metadata."""
+
+    question: int
+    """from 1, growing"""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRevision:
+    """How far the sender has applied the metadata: the answer to a question, or said by itself when it has applied
+    more."""
+
+    question: int
+    """0: it answers none"""
+    revision: int
+    generation: str
+    """of the metadata store: revisions of another one are not to be compared with these"""
+    asked_by: tuple[str, ...] = ()
+    """names of the nodes that the sender may have answered within the time in which an answer counts
+    (`sync_point.KNOWN_LEASES`)"""
+
+
 FromDialer = (
     Greeting
     | Proof
@@ -434,8 +458,8 @@ FromDialer = (
     | Query
 )
 FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Voted | Entries | Fetched | Page
-DataFromDialer = ToLeader | HoldsNothing | DataHeartbeat
-DataFromAcceptor = ToEdge | DataHeartbeat
+DataFromDialer = ToLeader | HoldsNothing | DataHeartbeat | AskRevision
+DataFromAcceptor = ToEdge | DataHeartbeat | AppliedRevision
 Message = FromDialer | FromAcceptor | DataFromDialer | DataFromAcceptor
 
 HANDSHAKE: frozenset[type] = frozenset((Greeting, Proof, Refusal))

@@ -22,7 +22,7 @@ from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Got, Receipt
 from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
-from amqpd.remote.formats import CLAIMS_MAX
+from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.held import Range
 from amqpd.remote.messages import (
     Attach,
@@ -35,16 +35,21 @@ from amqpd.remote.messages import (
     Deliver,
     DeliveredCounts,
     DeliveryClaim,
+    DeliveryRange,
     Empty,
     FromEdge,
     FromLeader,
     Lower,
     Lowered,
+    Operation,
+    Operations,
+    Publish,
     Purge,
     Received,
     ReceivedCount,
     Release,
     SessionEnded,
+    Settle,
     Settling,
     Subscribe,
     Subscribed,
@@ -56,6 +61,11 @@ from amqpd.remote.operations import UNDECIDED_BYTES_MAX, EdgeLane, Undecided, Un
 from amqpd.remote.subscription import NUMBER_BITS, NUMBER_MASK, Answer, EdgeGetter, EdgeSubscription, place
 
 NO_RANGE = Range(0, 0, 0)
+OPERATIONS_BYTES = 1 << 20
+"""in one message, about: what is urgent for another source goes between two of them."""
+
+JOINED_PARTS_MAX = 512
+"""of settles that become one operation: each one looks at all parts that are there"""
 
 
 class EdgeState(Enum):
@@ -124,7 +134,17 @@ class Edge:
         """The number that the lane reports when the run is decided. Several queues that are given the same run, one
         after the other, are one operation (rule 7)."""
         assert self.state is not EdgeState.ENDED
-        return self._operations.publish(queue, run, receipt)
+        newest = self._operations.unsent
+        operation = None if newest is None or newest.receipt is not receipt else newest.operation
+        if (
+            newest is not None
+            and isinstance(operation, Publish)
+            and operation.run is run
+            and len(operation.queues) < PARTS_MAX
+        ):
+            newest.operation = Publish((*operation.queues, queue), run)
+            return self._operations.last
+        return self._operations.add(Undecided(Publish((queue,), run), run.memory_bytes, receipt))
 
     def give_up_publishes(self) -> None:
         """Clients have waited too long: undecided publishes are refused to them (rule 9)."""
@@ -150,7 +170,24 @@ class Edge:
         if not taken:
             return
         self._touched[number] = None
-        subscription.spoken += self._operations.settle(kind, number, taken)
+        for at in range(0, len(taken), PARTS_MAX):
+            self._settled(kind, subscription, taken[at : at + PARTS_MAX])
+
+    def _settled(self, kind: Settling, subscription: EdgeSubscription, taken: list[Range]) -> None:
+        number = subscription.number
+        parts = [DeliveryRange(number, each.number, each.last) for each in taken]
+        spoken = [(number, each) for each in taken]
+        newest = self._operations.unsent
+        if newest is not None and isinstance(newest.operation, Settle) and newest.operation.kind is kind:
+            joined = _joined(newest.operation.parts, parts)
+            if len(joined) <= JOINED_PARTS_MAX:
+                newest.operation = Settle(kind, joined)
+                if all(each != number for each, _ in newest.spoken):
+                    subscription.spoken += 1
+                newest.spoken += spoken
+                return
+        subscription.spoken += 1
+        self._operations.add(Undecided(Settle(kind, _joined((), parts)), spoken=spoken))
 
     def subscribe(
         self,
@@ -321,8 +358,20 @@ class Edge:
         return out
 
     def _take_operations(self, out: list[FromEdge]) -> None:
-        out += self._operations.messages(self._sent, self.epoch)
-        self._sent = self._operations.last
+        operations, first, maybe_below, nbytes = list[Operation](), self._sent + 1, 0, 0
+        for number, each in self._operations.above(self._sent):
+            if len(operations) == OPERATIONS_MAX or nbytes > OPERATIONS_BYTES:
+                out.append(Operations(first, tuple(operations), maybe_below, self._operations.decided))
+                operations, first, maybe_below, nbytes = [], number, 0, 0
+            operations.append(each.operation)
+            nbytes += each.nbytes
+            if not each.first_epoch:
+                each.first_epoch = self.epoch
+            elif each.first_epoch != self.epoch:
+                maybe_below = number + 1
+        if operations:
+            self._sent = self._operations.last
+            out.append(Operations(first, tuple(operations), maybe_below, self._operations.decided))
 
     def _received(self) -> Received:
         counts = []
@@ -532,3 +581,15 @@ class Edge:
         for _, answer in questions.values():
             answer(None)
         self.lane.reported = self._operations.decided
+
+
+def _joined(parts: tuple[DeliveryRange, ...], more: list[DeliveryRange]) -> tuple[DeliveryRange, ...]:
+    """Both, with those that touch as one."""
+    found = list(parts)
+    for each in more:
+        last = found[-1] if found else None
+        if last is not None and last.subscription == each.subscription and last.last + 1 == each.first:
+            found[-1] = DeliveryRange(each.subscription, last.first, each.last)
+        else:
+            found.append(each)
+    return tuple(found)

@@ -2,10 +2,10 @@
 
 What comes in: what the connection published to, what its channels hold. What goes out: `paused`; connection.blocked
 and unblocked.
-Rules: 1. An alarm blocks a connection at its next publish, and tells it once for all alarms; consumers go on. Nothing
-of that publish is taken, nor the rest of one that was half received: it waits where it is, with what came behind it.
-2. What slows without an alarm is not told, for it ends soon; except that no
-majority of a queue's nodes answers. 3. A connection that is paused is looked at again after each
+Rules: 1. An alarm blocks a connection at its next publish, and tells it once for all alarms; consumers go on. So it
+is, without a word, while the node is not current. Nothing of that publish is taken, nor the rest of one that was half
+received: it waits where it is, with what came behind it. 2. What slows without an alarm is not told, for it ends
+soon; except that no majority of a queue's nodes answers. 3. A connection that is paused is looked at again after each
 tick. 4. One that goes on begins with what was left in the middle, then come frames that its channels hold, then what
 came.
 Not here: when a queue slows its publishers (`flow/congestion.py`), when memory or disk are short
@@ -77,18 +77,20 @@ class Intake(IntakeBase):
         connection = self._connection
         if not self.blocked:
             self.blocked = True
-            if not self.cut_off:
-                self._tell_blocked("low on " + " & ".join(sorted(connection.shared.alarms.kinds)))
+            if not self.cut_off and (short := connection.shared.alarms.shortages):
+                self._tell_blocked("low on " + " & ".join(short))
 
     def _tell_blocked(self, reason: str) -> None:
         connection = self._connection
         if connection.capabilities.get("connection.blocked"):
+            self.told_blocked = True
             connection.send(commands.Connection.Blocked(reason=reason))
             connection.shared.touched[connection] = None
 
     def _tell_unblocked(self) -> None:
         connection = self._connection
-        if not (self.blocked or self.cut_off) and connection.capabilities.get("connection.blocked"):
+        if self.told_blocked and not (self.blocked or self.cut_off):
+            self.told_blocked = False
             connection.send(commands.Connection.Unblocked())
             connection.shared.touched[connection] = None
 
@@ -97,7 +99,7 @@ class Intake(IntakeBase):
             return
         self.cut_off = on
         if on:
-            if not self.blocked:  # who is blocked already is told once, as by RabbitMQ
+            if not self.told_blocked:  # who is blocked already is told once, as by RabbitMQ
                 self._tell_blocked(NO_MAJORITY)
         else:
             self._tell_unblocked()

@@ -108,12 +108,15 @@ class SessionNode(ABC):
 class IntakeBase(ClientTurn):
     """The turn of one connection, as the parts of its session know it; `session/intake.py` implements it."""
 
-    __slots__ = ("blocked", "congested", "cut_off", "held_bytes", "stopped")
+    __slots__ = ("blocked", "congested", "cut_off", "held_bytes", "stopped", "told_blocked")
 
     def __init__(self, work_left: int) -> None:
         super().__init__(work_left)
         self.blocked = False
-        """it published while an alarm was on; that and what came behind it is not taken"""
+        """it published while an alarm was on, or its node was not current; that and what came behind it is not
+        taken"""
+        self.told_blocked = False
+        """by connection.blocked"""
         self.cut_off = False
         """it waits for queues of which no majority of the nodes answers, and was told so"""
         self.congested: dict[QueuePort, None] = {}

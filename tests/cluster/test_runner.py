@@ -383,6 +383,7 @@ class Seen(Runner):
         self._link_reports: Any = SimpleNamespace(linkage=Linkage())
         self._dialed: Any = dict.fromkeys(linked)
         facts = SimpleNamespace(facts=dict)
+        self._sessions: Any = SimpleNamespace(figures=dict, sentences=list)
         self.forwarder = SimpleNamespace(
             name="a", led_sources=SimpleNamespace(sources={}), replicas={}, statistics=lambda: facts
         )

@@ -10,6 +10,8 @@ from amqpd.peers.messages import (
     NONCE_BYTES,
     Acknowledgement,
     Answered,
+    AppliedRevision,
+    AskRevision,
     Ballot,
     Cut,
     DataHeartbeat,
@@ -125,6 +127,8 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     HandedSessions: st.builds(HandedSessions, sources, positions, bodies),
     HoldsNothing: st.builds(HoldsNothing, st.lists(st.builds(SourceEpoch, sources, epochs), max_size=5).map(tuple)),
     DataHeartbeat: st.just(DataHeartbeat()),
+    AskRevision: st.builds(AskRevision, numbers),
+    AppliedRevision: st.builds(AppliedRevision, numbers, numbers, names, st.lists(names, max_size=5).map(tuple)),
 }
 messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
@@ -139,5 +143,6 @@ EXAMPLES: list[Message] = [
     ToLeader(5, 7, 41, 9, (b"body",)),
     HoldsNothing((SourceEpoch(5, 2), SourceEpoch(6, 3))),
     HandedSessions(5, (2, 41), (b"body",)),
+    AppliedRevision(4, 9, "generation", ("b", "c")),
 ]
 """some with all their parts"""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from amqpd.cluster.records import SOURCES
 from amqpd.peers.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, decode, encode
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, START, Frame, LogEntry, Vote, checksum_of, new_entry
-from amqpd.peers.formats import ENTRIES_MAX, HEAD_BYTES_MAX, NAME_BYTES_MAX, MalformedMessage
+from amqpd.peers.formats import ENTRIES_MAX, HEAD_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, MalformedMessage
 from amqpd.peers.messages import (
     FROM_ACCEPTOR,
     FROM_DIALER,
@@ -28,6 +28,8 @@ from amqpd.peers.messages import (
     OVER,
     Acknowledgement,
     Answered,
+    AppliedRevision,
+    AskRevision,
     Cut,
     DataHeartbeat,
     Entries,
@@ -80,7 +82,10 @@ def test_what_goes_over_a_link_of_one_purpose_goes_over_none_of_the_other() -> N
     replication, data = (allowed.dialer | allowed.acceptor for allowed in OVER.values())
     assert not replication & data
     assert not (replication | data) & HANDSHAKE
-    assert OVER[Purpose.DATA] == ({ToLeader, HoldsNothing, DataHeartbeat}, {ToEdge, DataHeartbeat})
+    assert OVER[Purpose.DATA] == (
+        {ToLeader, HoldsNothing, DataHeartbeat, AskRevision},
+        {ToEdge, DataHeartbeat, AppliedRevision},
+    )
 
 
 @pytest.mark.parametrize("kind", BY_KIND, ids=lambda kind: kind.__name__)
@@ -371,6 +376,10 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
         HoldsNothing((SourceEpoch(5, 2),)): "17 01000000 0500000000000000 0200000000000000",
         DataHeartbeat(): "18",
         HandedSessions(5, (6, 7), (b"\1\2", b"\3")): "19 0500000000000000 0600000000000000 0700000000000000 010203",
+        AskRevision(5): "1a 0500000000000000",
+        AppliedRevision(5, 6, "g", ("b", "cd")): (
+            "1b 0500000000000000 0600000000000000 0100 67 02000000 0100 62 0200 6364"
+        ),
         Proof(b"\1\2"): "13 0102",
         Refusal("no"): "14 6e6f",
     }
@@ -411,6 +420,7 @@ BOUNDED = [
     ToEdge(5, 6, 7, (b"body",)),
     HoldsNothing((SourceEpoch(5, 2),)),
     HandedSessions(5, (6, 7), (b"body",)),
+    AskRevision(5),
 ]
 
 
@@ -453,6 +463,8 @@ def test_a_list_that_is_longer_than_any_forwarder_sends_is_malformed() -> None:
         Answered(1, 1, Acknowledgement(1, {}, {}, frozenset(range(1, SOURCES_MAX + 2)), frozenset())),
         Cut(1, 1, Frame(2, 1, (), 0, 0, (1,) * (SOURCES_MAX + 1))),
         HoldsNothing((SourceEpoch(1, 1),) * (SOURCES_MAX + 1)),
+        AppliedRevision(1, 1, "g", ("b",) * (NAMES_MAX + 1)),
+        AppliedRevision(1, 1, "g" * (NAME_BYTES_MAX + 1)),
     ):
         with pytest.raises(MalformedMessage, match="the limit is"):
             decode(bytes_of(message))

@@ -195,3 +195,33 @@ def test_a_blocked_connection_that_is_silent_has_not_missed_a_heartbeat(harness:
     assert harness.node.connections
     client.connection.liveness.on_timer(130.0)
     assert not harness.node.connections
+
+
+def test_publishes_wait_without_a_word_while_the_node_is_not_current(harness: Harness, client: Client) -> None:
+    harness.node.alarms.set_current(False)
+    client.raw(publish_bytes(b"1") + publish_bytes(b"2"))
+    assert not client.inbox
+    assert client.connection.reading_paused
+    assert ready(harness) == 0
+    harness.node.alarms.set_current(True)
+    harness.step()
+    client.collect()
+    assert not client.inbox
+    assert ready(harness) == 2
+
+
+def test_an_alarm_that_outlasts_it_is_told_at_the_next_publish(harness: Harness, client: Client) -> None:
+    harness.node.alarms.set_current(False)
+    harness.node.alarms.put("disk", "watch", True, 0)
+    assert harness.node.alarms.shortages == ["disk"]
+    client.publish()
+    assert client.expect(Connection.Blocked).reason == "low on disk"
+    harness.node.alarms.put("disk", "watch", False, 0)
+    harness.step()
+    client.collect()
+    assert not client.inbox, "it still waits"
+    harness.node.alarms.set_current(True)
+    harness.step()
+    client.collect()
+    client.expect(Connection.Unblocked)
+    assert ready(harness) == 1

@@ -17,6 +17,7 @@ import psutil
 from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.definitions.export import FORMAT_VERSION
+from amqpd.flow.alarms import NOT_CURRENT
 from amqpd.management.alarms import kinds as alarm_kinds
 from amqpd.management.face import BrokerParts
 from amqpd_admin.cluster_name import cluster_name
@@ -79,3 +80,7 @@ def alarms(parts: BrokerParts) -> Iterator[Part]:
     known = sorted({*ALARMS, "audit", *kinds})
     family = Family("amqpd_alarm", GAUGE, "1 while the alarm is on, those of operators included", ("kind",))
     yield family, [((kind,), int(kind in kinds)) for kind in known]
+    waits = int(NOT_CURRENT in parts.on.node.alarms.kinds)
+    yield one(
+        "amqpd_not_current", GAUGE, "1 while publishers wait until all bindings of the cluster are known", waits
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from amqpd.flow.alarms import NOT_CURRENT
 from amqpd.journal.buffer import FullBecause
 from amqpd.management.alarms import kinds
 from amqpd.management.figures.conditions import Consuming, consuming
@@ -25,6 +26,10 @@ JOURNAL: Mapping[FullBecause, str] = {
     "numbers": "what it publishes waits until most nodes of a source have the next sequence numbers reserved for it",
 }
 """what a publisher waits for, by the journal's reason"""
+NODE_NOT_CURRENT = (
+    "what it publishes waits until this node knows that it has heard of all bindings and queues: too few of the "
+    "other nodes answer, and the metadata store does not, or it is about to apply what they told it of"
+)
 NAMED_MAX = 3
 """queues and consumers that are named in a sentence"""
 
@@ -44,6 +49,8 @@ class Connected:
 
     alarms: Sequence[str]
     """for which it is blocked"""
+    not_current: bool
+    """it is blocked since its node may not have heard of all changes to the topology"""
     over_rate: bool
     """its user or its virtual host has a limit on what may be published in a second"""
     commit_waits: bool
@@ -81,6 +88,7 @@ def _connected(on: Running, connection: ConnectionBase, consumers: int, full: Se
     intake, shared = connection.intake, connection.shared
     return Connected(
         alarms=kinds(on) if intake.blocked else (),
+        not_current=intake.blocked and NOT_CURRENT in shared.alarms.kinds,
         over_rate=connection in shared.quotas.waiting,
         commit_waits=intake.parked and connection not in shared.leader_moves.waiting,
         leader_waits=connection in shared.leader_moves.waiting,
@@ -103,6 +111,8 @@ def _publishing(found: Connected) -> Iterator[str]:
     if found.alarms:
         kinds = " and ".join(found.alarms)
         yield f"it may not publish: the {kinds} {'alarms are' if len(found.alarms) > 1 else 'alarm is'} on"
+    if found.not_current:
+        yield NODE_NOT_CURRENT
     if found.over_rate:
         yield "it publishes faster than a limit of its user or its virtual host lets it, and is slowed down"
     if found.commit_waits:

@@ -9,13 +9,14 @@ import pytest
 from amqpd.flow.alarms import Alarm
 from amqpd.management import alarms
 from amqpd.management.figures.conditions import Consuming
-from amqpd.management.why.connections import JOURNAL, Connected, Full, sentences
+from amqpd.management.why.connections import JOURNAL, NODE_NOT_CURRENT, Connected, Full, sentences
 
 
 def connected(**given: Any) -> Connected:
     free: dict[str, Any] = {
-        "alarms": (), "over_rate": False, "commit_waits": False, "leader_waits": False, "journal": None,
-        "slowed_by": (), "held_bytes": 0, "unread_bytes": 0, "choked": False, "consumers": 0, "full": (),
+        "alarms": (), "not_current": False, "over_rate": False, "commit_waits": False, "leader_waits": False,
+        "journal": None, "slowed_by": (), "held_bytes": 0, "unread_bytes": 0, "choked": False, "consumers": 0,
+        "full": (),
     }  # fmt: skip
     return Connected(**{**free, **given})
 
@@ -33,6 +34,7 @@ FULL = "has as many unacknowledged messages as its prefetch allows (10 of 10)"
         ({}, "nothing holds it up"),
         ({"alarms": ["memory"]}, "it may not publish: the memory alarm is on"),
         ({"alarms": ["disk", "memory"]}, "it may not publish: the disk and memory alarms are on"),
+        ({"not_current": True}, NODE_NOT_CURRENT),
         (
             {"over_rate": True},
             "it publishes faster than a limit of its user or its virtual host lets it, and is slowed down",
