@@ -23,6 +23,7 @@ from amqpd.message.properties import Properties
 from amqpd.node.ports import NodePort
 from amqpd.queues.arguments import crashed
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.deadletters import is_dead_letter
 from amqpd.queues.port import Getter, Got
 from amqpd.queues.queue import Queue
 from amqpd.queues.states import SERVED
@@ -48,6 +49,8 @@ class JournalledQueue(LedQueue):
 
     def _publish(self, run: Run, properties: Properties, redelivered: bool) -> int:
         queue = self._queue
+        if not run.mixed and is_dead_letter(run):
+            queue.facts.dead_letters_in += run.count
         if not queue.may_refuse:
             self._enter(run, properties, redelivered)
             return run.count
@@ -71,6 +74,11 @@ class JournalledQueue(LedQueue):
             self._queue.publish(run, properties, None)
 
     def _turn_away(self, run: Run, taken: int) -> None:
+        if not run.mixed and is_dead_letter(run):
+            # It may stay where it died, and come again for as long as there is no space: it becomes none of its own.
+            self._queue.facts.dead_letters_in -= run.count - taken
+            self._queue.facts.refused += run.count - taken
+            return
         parts = [run.part(i, i + 1) for i in range(taken, run.count)] if run.mixed else [run.part(taken, run.count)]
         for part in parts:
             self._queue.turn_away(part)

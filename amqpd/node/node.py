@@ -62,6 +62,7 @@ from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.queues.to_dispatch import ToDispatch
+from amqpd.queues.transit import Transit
 from amqpd.remote.edges import RemoteEdges
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
@@ -373,8 +374,8 @@ class Node(NodePort):
     def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
         return self.registry.delay(vhost, run, delay_ms, publication)
 
-    def release(self, vhost: str, run: Run) -> Released:
-        return releasing.release(self, self.delayed.get(vhost), vhost, run)
+    def release(self, vhost: str, run: Run, transit: Transit | None = None) -> Released:
+        return releasing.release(self, self.delayed.get(vhost), vhost, run, transit)
 
     def _give_history(self, binding: BindingRecord, runs: tuple[Run, ...]) -> None:
         self.dispatching.carry_out(history_replay.replay(self, binding, runs), None)
@@ -408,9 +409,12 @@ class Node(NodePort):
     def holds_lease(self, source: int) -> bool:
         return self.cluster.holds_lease(source)
 
-    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        gone = dead_lettering.dead_letter(self, queue, run, low, high, reason)
-        if self.tracer is not None and queue.dead_letters and gone[0]:
+    def dead_letter(
+        self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str, transit: Transit | None = None
+    ) -> tuple[int, int]:
+        gone = dead_lettering.dead_letter(self, queue, run, low, high, reason, transit)
+        is_again = transit is not None and transit.names is not None
+        if self.tracer is not None and queue.dead_letters and gone[0] and not is_again:
             self.work_left -= self.tracer.dead_lettered(queue.record, run, low, low + gone[0], reason)
         return gone
 

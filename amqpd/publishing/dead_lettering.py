@@ -6,7 +6,8 @@ journal has both or neither. 2. A missing exchange, no route, or a queue that re
 dead letter; at-least-once keeps the message where it was instead. So does every queue for one whose leader is another
 node, or none at present, or whose copies are too far behind: that one is well, and only takes none now; what a full
 queue refused, which stands nowhere, waits with the delayed messages. 3. A dead letter does not go back into a queue
-when nobody rejected it since it died there.
+when nobody rejected it since it died there. 4. A queue that another node leads and that is reached gets it first, and
+those of this node when that has decided (`queues/transit.py`).
 Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-queues#dead-lettering.
@@ -15,6 +16,7 @@ Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges import Reads
@@ -23,7 +25,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
-from amqpd.publishing.offering import FAULT, capacity, offer
+from amqpd.publishing.offering import FAULT, capacity, offer, send
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import (
@@ -36,9 +38,11 @@ from amqpd.publishing.routing import (
 )
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
 from amqpd.queues.delayed import AWAY_REASON
+from amqpd.queues.expiry import LATER
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.templates import TemplateState, template_of
+from amqpd.queues.transit import Transit
 
 # What a dead letter takes, in the unit of `flow/turns.py`, beside what its size and its copies take; and one that
 # is made from the last one's template.
@@ -54,35 +58,42 @@ WAITS_TOLD_MS = 60_000
 
 
 def dead_letter(
-    node: PublishingNode, queue: LeaderQueue, run: Run, low: int, high: int, reason: str
+    node: PublishingNode,
+    queue: LeaderQueue,
+    run: Run,
+    low: int,
+    high: int,
+    reason: str,
+    transit: Transit | None = None,
 ) -> tuple[int, int]:
     """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on, and
-    the dead letters' publication in the audit log, which their end names; 0: none."""
+    the dead letters' publication in the audit log, which their end names; 0: none; LATER: they are in transit."""
     settings = queue.settings
     count = high - low
     if settings.dead_letter_exchange is None:
         return count, 0
     templates = queue.dead_letter_templates
     state = TemplateState(node.now_ms // 1000, node.topology.version, settings)
-    template = templates.get(reason) if count == 1 else None
+    names = None if transit is None else transit.names
+    template = templates.get(reason) if count == 1 and names is None else None
     if template is not None:
         copied = template.copy(run, low, state)
         if copied is not None:
             node.work_left -= COPIED_DEAD_LETTER_WORK
-            return _post(node, queue, copied, template.properties, True, template.targets)
+            return _post(node, queue, copied, template.properties, True, template.targets, transit)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties, True)
     published_deaths = node.limits.published_deaths
     dead_letter = dead_letter_of(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
     node.work_left -= DEAD_LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK
     if dead_letter is None:
-        if queue.dead_letter_lost_told_s != state.second:
-            # Not a line for each: it may happen thousands of times a second.
-            queue.dead_letter_lost_told_s = state.second
-            node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason="died too often")
+        _tell_lost(node, queue, "died too often")
         return count, 0
     node.work_left -= dead_letter.run.header_size // HEADER_BYTES_A_WORK
     new_properties = node.properties.read(dead_letter.run.properties, True)
+    if names is not None:
+        targets: Sequence[QueuePort] = node.queues_named(queue.record.vhost, names)
+        return _post(node, queue, dead_letter.run, new_properties, True, targets, transit)
     if _takes_long(node, queue, dead_letter):
         publication = _begin_own(node, queue, dead_letter.run, count, new_properties)
         exchange, routing_key = run_names(dead_letter.run)
@@ -90,14 +101,15 @@ def dead_letter(
         steps = _post_slowly(node, queue, dead_letter, route, new_properties, publication)
         node.dispatching.carry_out(steps, queue)
         return count, 0 if publication is None else publication.first
-    found = route_again(node, queue.record.vhost, dead_letter.run, dead_letter.routing_keys, new_properties)
+    vhost, routing_keys = queue.record.vhost, dead_letter.routing_keys
+    found = route_again(node, vhost, dead_letter.run, routing_keys, new_properties, transit is not None)
     cycle = cycle_of(dead_letter.deaths)
     targets = [target for target in found if target.record.name not in cycle]
     wanted = template is None or template.used or not template.good_for(state)
     # With a route there is a virtual host too: a queue outlives its own for a moment, while that is being deleted.
     if wanted and count == 1 and properties.expiration is not None and found:
-        route = find(node, queue.record.vhost, *run_names(dead_letter.run))
-        if len(dead_letter.routing_keys) == 1 and found is route.queues:
+        route = find(node, vhost, *run_names(dead_letter.run))
+        if len(routing_keys) == 1 and found is route.queues:
 
             def dead_letter_from(like: Run) -> Run:
                 read = node.properties.read(like.properties, True)
@@ -108,7 +120,7 @@ def dead_letter(
             new_template = template_of(state, part, new_properties, targets, dead_letter_from)
             if new_template is not None:
                 templates[reason] = new_template
-    return _post(node, queue, dead_letter.run, new_properties, bool(found), targets)
+    return _post(node, queue, dead_letter.run, new_properties, bool(found), targets, transit)
 
 
 def keep_dead_letters(node: PublishingNode, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
@@ -133,12 +145,12 @@ def keep_dead_letters(node: PublishingNode, queue: LeaderQueue, run: Run, low: i
     if by_chance or awaited_of([target for target in found if target.record.name not in cycle]) is not None:
         lost = "too many wait for queues that take none now"
         publication = _begin_own(node, queue, dead_letter.run, dead_letter.run.count, made)
-        kept = node.delay(vhost, dead_letter.run, DEAD_LETTER_AGAIN_MS, publication)
+        stays = awaited_of(found, True) is not None
+        kept = node.delay(vhost, dead_letter.run, DEAD_LETTER_AGAIN_MS if stays else 0, publication)
         if publication is not None:
             node.audit.end(publication, dead_letter.run.body_size, kept is not None)
-    if kept is None and queue.dead_letter_lost_told_s != node.now_ms // 1000:
-        queue.dead_letter_lost_told_s = node.now_ms // 1000
-        node.log("dead_letter_lost", queue=name, vhost=vhost, reason=lost)
+    if kept is None:
+        _tell_lost(node, queue, lost)
 
 
 def _post(
@@ -148,10 +160,11 @@ def _post(
     properties: Properties,
     routed: bool,
     targets: Sequence[QueuePort],
+    transit: Transit | None,
 ) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = dead_letter.count
-    away = awaited_of(targets)
+    away = awaited_of(targets, True)
     if away is not None:
         if node.now_ms >= queue.dead_letters_wait_told_ms + WAITS_TOLD_MS:
             queue.dead_letters_wait_told_ms = node.now_ms
@@ -163,10 +176,16 @@ def _post(
                 reason=AWAY_REASON,
             )
         return 0, 0
+    far = [target for target in targets if target.is_remote]
+    if far and transit is None:
+        return 0, 0
     if queue.settings.at_least_once:
         taken = min((capacity(node, target, dead_letter) for target in targets), default=taken)
         if not routed or taken <= 0:
             return 0, 0
+    if far and transit is not None:
+        run = dead_letter if taken == dead_letter.count else dead_letter.part(0, taken)
+        return _send(node, queue, run, properties, targets, far, transit)
     publication = _begin_own(node, queue, dead_letter, taken, properties)
     node.work_left -= COPY_WORK * len(targets)
     entered = _copy(node, targets, dead_letter, taken, properties, publication)
@@ -175,6 +194,42 @@ def _post(
     # At least once: a queue that has it already may get it twice.
     gone = taken if entered or not queue.settings.at_least_once else 0
     return gone, 0 if publication is None else publication.first
+
+
+def _send(
+    node: PublishingNode,
+    queue: LeaderQueue,
+    dead_letter: Run,
+    properties: Properties,
+    targets: Sequence[QueuePort],
+    far: Sequence[QueuePort],
+    transit: Transit,
+) -> tuple[int, int]:
+    """To those of the targets that other nodes lead."""
+    publication = _begin_own(node, queue, dead_letter, dead_letter.count, properties)
+    first = 0 if publication is None else publication.first
+    near = tuple([target.record.name for target in targets if not target.is_remote])
+    transit.begin(dead_letter, first, queue.settings.at_least_once, near)
+    if not send(node, far, dead_letter, properties, publication, transit, partial(_decided, node, queue, transit)):
+        return 0, 0
+    return dead_letter.count, LATER
+
+
+def _decided(node: PublishingNode, queue: LeaderQueue, transit: Transit) -> None:
+    if transit.refused:
+        _tell_lost(node, queue, "its queues refuse it")
+    try:
+        queue.arrived(transit)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        node.quarantine(queue, error)
+
+
+def _tell_lost(node: PublishingNode, queue: LeaderQueue, reason: str) -> None:
+    """Not a line for each: it may happen thousands of times a second."""
+    second = node.now_ms // 1000
+    if queue.dead_letter_lost_told_s != second:
+        queue.dead_letter_lost_told_s = second
+        node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason=reason)
 
 
 def _begin_own(

@@ -12,15 +12,20 @@ Not here: which queues (`routing.py`), what follows for the publisher (`acceptan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from amqpd.audit.publication import Publication
+from amqpd.flow.turns import COPY_WORK
 from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.publishing.ports import PublishingNode
-from amqpd.queues.port import QueuePort, Receipt
+from amqpd.queues.port import QueuePort
+from amqpd.queues.receipt import Receipt
+from amqpd.queues.transit import Transit
+from amqpd.session.durability import Decision
 from amqpd.session.ports import ConnectionBase
 
 AWAY_TOLD_MS: Final = 60_000
@@ -67,6 +72,36 @@ def offer(
         ):
             publisher.intake.congested[queue] = None
     return taken, waits
+
+
+def send(
+    node: PublishingNode,
+    queues: Sequence[QueuePort],
+    run: Run,
+    properties: Properties,
+    publication: Publication | None,
+    transit: Transit,
+    decided: Callable[[], object],
+) -> bool:
+    """What the node itself publishes goes to queues that other nodes lead; `decided`, when each of them has taken or
+    refused it. False: it went nowhere."""
+    node.work_left -= COPY_WORK * len(queues)
+    waits = NONE
+    for queue in queues:
+        receipt = transit.receipt(queue.record)
+        waits = joined(waits, offer(node, (queue,), run, properties, publication, None, False, receipt)[1])
+    if publication is not None:
+        node.audit.end(publication, run.body_size, True)
+    if not waits:
+        return False
+    node.durability.when_durable(partial(_known, transit, decided), waits)
+    return True
+
+
+def _known(transit: Transit, decided: Callable[[], object], decision: Decision) -> None:
+    if decision is Decision.LOST:
+        transit.lost()
+    decided()
 
 
 def capacity(node: PublishingNode, queue: QueuePort, run: Run) -> int:

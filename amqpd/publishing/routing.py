@@ -47,9 +47,11 @@ def queue_steps(
     properties: Properties,
     count: bool = True,
     stays: bool = False,
+    goes_far: bool = False,
 ) -> Steps:
     """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted. With
-    `stays`, what reaches a queue that it has to wait for comes again, and is counted and kept then."""
+    `stays`, what reaches a queue that it has to wait for comes again, and is counted and kept then. `goes_far`: see
+    `awaited_of`."""
     contents = node.topology.vhosts.get(vhost)
     if contents is None:
         return ()
@@ -60,7 +62,7 @@ def queue_steps(
     if rerouted and route.reroutes_to is not None:
         names = yield from contents.walk(route.reroutes_to, message)
         queues = yield from named_in_steps(node, vhost, names)
-    if stays and awaited_of(queues) is not None:
+    if stays and awaited_of(queues, goes_far) is not None:
         return queues
     if rerouted and queues and count:
         count_unroutable(node, vhost, route.exchange, UnroutableOutcome.REROUTED, run.count)
@@ -70,12 +72,13 @@ def queue_steps(
     return queues
 
 
-def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
+def awaited_of(queues: Sequence[QueuePort], goes_far: bool = False) -> QueuePort | None:
     """The first of them whose leader is another node, or none at present, or whose copies are too far behind: what no
     client publishes waits for it, where it stands. Nothing would slow that down otherwise, and it may leave its own
-    queue only in one transaction with what it becomes in the other."""
+    queue only in one transaction with what it becomes in the other; or, if it `goes_far`, when the other node says
+    that it has it (`queues/transit.py`)."""
     for queue in queues:
-        if queue.is_remote or queue.is_away or queue.lane.lagging:
+        if (queue.is_remote and not goes_far) or queue.is_away or queue.lane.lagging:
             return queue
     return None
 
@@ -115,6 +118,7 @@ def route_again(
     run: Run,
     routing_keys: Sequence[str] | None = None,
     properties: Properties | None = None,
+    goes_far: bool = False,
 ) -> tuple[QueuePort, ...]:
     """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
     then all that count; without any check. Nothing when there is no such exchange or virtual host. `properties` are
@@ -128,7 +132,7 @@ def route_again(
     route = find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
         return route.queues
-    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, False, True))
+    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, False, True, goes_far))
 
 
 def find(node: PublishingNode, vhost: str, exchange: str, routing_key: str) -> Route:

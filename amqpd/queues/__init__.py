@@ -6,7 +6,8 @@ of it, `queue.py` a queue at its leader. All that there is of its messages is `m
 over them which messages are ready (`backlog.py`), and over that what expires (`expiry.py`), what is in memory or
 on the disk (`paging.py`) and what clients of other nodes hold (`claimed.py`); each knows those below it. `turns.py`
 says which consumer is next, `settings.py` what arguments and policies want, `removal.py` what they make of it;
-`delayed.py` keeps what is not yet published. `host.py` is what a queue asks of its node.
+`delayed.py` keeps what is not yet published, `transit.py` knows what is on its way to other nodes. `host.py` is what
+a queue asks of its node.
 May import: the journal's buffer and what is below it. Pure.
 Not here: how messages come to a queue (`amqpd.publishing`), which queues there are (`amqpd.node`).
 """

@@ -6,7 +6,8 @@ there is no client any more that could publish them again. 2. A message leaves t
 enters its queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds
 back nothing else: delayed messages have no order. 5. What reaches a queue that takes none now waits here, by that
 queue: one message of each is tried again after some time, and when it goes the others follow. 6. Dead letters of what
-full queues refused are kept up to a bound: their publishers may go on for as long as a queue is away.
+full queues refused are kept up to a bound: their publishers may go on for as long as a queue is away. 7. What goes to
+a queue that another node leads leaves the store when that is decided (`transit.py`), and not in one transaction.
 Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
@@ -24,10 +26,12 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.damage import log_damage
 from amqpd.queues.deadletters import is_dead_letter
 from amqpd.queues.dispatchable import LOOK_WORK, Paged
+from amqpd.queues.expiry import LATER
 from amqpd.queues.facts import Facts
 from amqpd.queues.host import DispatchingHost, Released
 from amqpd.queues.messages import Messages
 from amqpd.queues.states import SERVED, QueueState
+from amqpd.queues.transit import Names, Transit, Transits, piece_end
 from amqpd.vocabulary.records import QueueRecord
 
 # What it takes to publish a run again, in the unit of `flow/turns.py`, without routing and copies.
@@ -45,8 +49,10 @@ DEAD_LETTERS_MAX, DEAD_LETTERS_BYTES_MAX = 10_000, 64 << 20
 
 AWAY_REASON = "the leader of that queue is another node, or none at present, or its copies are too far behind"
 
-Release = Callable[[str, Run], Released]
+Release = Callable[[str, Run, Transit | None], Released]
 """publishes the run again in the virtual host"""
+Falling = tuple[int, int, str, Names | None]
+"""first, last; the queue that others wait for, too; the queues that are to have them when others have them already"""
 
 
 class DelayedMessages(Paged):
@@ -71,10 +77,11 @@ class DelayedMessages(Paged):
         self.backlog = self.messages.backlog
         self.reading = self.damage = False
         self.damage_told = 0
-        self._falling: deque[tuple[int, int, str]] = deque()
-        """(first, last) whose time has come, and that must be read first; and the queue that others wait for, too"""
-        self._away: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()
-        """(first, last) whose time has come, by the queue that they wait for; whose turn it is first"""
+        self._falling: deque[Falling] = deque()
+        """whose time has come, and that must be read first, or go to other nodes"""
+        self._away: OrderedDict[str, deque[tuple[int, int, Names | None]]] = OrderedDict()
+        """whose time has come, by the queue that they wait for; whose turn it is first"""
+        self._transits = Transits()
         self._asked: set[str] = set()
         """of these queues the first one is in `_falling`"""
         self._look_ms = self._told_ms = -1 << 62
@@ -86,6 +93,10 @@ class DelayedMessages(Paged):
         self._by_exchange: dict[str, int] = {}
         """how many there are, of those with numbers from `_known_from` on: the others were here at the start"""
         self._known_from = 0
+        self._sent: dict[Transit, tuple[str, int]] = {}
+        """in transit, with their exchange, and the bytes of each if they are dead letters"""
+        self._far = False
+        """the last one went to a queue that another node leads"""
         self._stopped_by = ""
         self._stopped = 0
         """the queue that the last release met as a remote one, and how many messages alike wait for it with that"""
@@ -95,6 +106,8 @@ class DelayedMessages(Paged):
         assert not self.backlog.ready
         self.messages, self.backlog = level, level.backlog
         level.transfers(True)
+        self._sent.clear()
+        self._transits = Transits()
         self.facts.begin(level.backlog.ready)
         self._by_exchange.clear()
         self._known_from = level.store.next_seq
@@ -181,25 +194,25 @@ class DelayedMessages(Paged):
     def _goes(self) -> bool:
         """The first that is falling; False when it has to be read, or there is no time for it."""
         falling = self._falling
-        first, last, asked = falling.popleft()
-        count, _, stopped = self.messages.transfer(first, last, self._fall_due, RELEASED)
+        first, last, asked, names = falling.popleft()
+        count, _, stopped = self.messages.transfer(first, last, partial(self._goes_far, names), RELEASED)
         self.facts.expired += count
         name, alike = self._stopped_by, self._stopped
         self._stopped_by = ""
         if asked and (stopped > last or name):
             self._asked.discard(asked)
             if name == asked:
-                self._wait_for(name, stopped, last, True)
+                self._wait_for(name, stopped, last, names, True)
                 return True
-            falling.extend((*each, "") for each in self._away.pop(asked))
+            falling.extend([(low, high, "", had) for low, high, had in self._away.pop(asked)])
         if stopped > last:
             return True
         if name:
-            self._wait_for(name, stopped, stopped + alike - 1, False)
+            self._wait_for(name, stopped, stopped + alike - 1, names, False)
             if stopped + alike <= last:
-                falling.appendleft((stopped + alike, last, ""))
+                falling.appendleft((stopped + alike, last, "", names))
             return True
-        falling.appendleft((stopped, last, asked))
+        falling.appendleft((stopped, last, asked, names))
         if self.host.work_left <= 0:
             self.host.again(self)
             return False
@@ -210,22 +223,22 @@ class DelayedMessages(Paged):
         self._left_over += 1
         name, self._stopped_by = self._stopped_by, ""
         if name:
-            self._wait_for(name, first, last, False)
+            self._wait_for(name, first, last, None, False)
         else:
-            self._falling.append((first, last, ""))
+            self._falling.append((first, last, "", None))
 
-    def _wait_for(self, name: str, first: int, last: int, again: bool) -> None:
+    def _wait_for(self, name: str, first: int, last: int, names: Names | None, again: bool) -> None:
         """They wait for this queue; `again`: as they did before."""
         now_ms = self.host.now_ms
         if not self._away:
             self._look_ms = now_ms + AWAY_LOOK_MS
         waiting = self._away.setdefault(name, deque())
         if again:
-            waiting.appendleft((first, last))
-        elif waiting and waiting[-1][1] + 1 == first:
-            waiting[-1] = waiting[-1][0], last
+            waiting.appendleft((first, last, names))
+        elif waiting and waiting[-1][1] + 1 == first and waiting[-1][2] is None and names is None:
+            waiting[-1] = waiting[-1][0], last, None
         else:
-            waiting.append((first, last))
+            waiting.append((first, last, names))
         if now_ms >= self._told_ms + AWAY_TOLD_MS:
             self._told_ms = now_ms
             self.host.log(
@@ -245,22 +258,66 @@ class DelayedMessages(Paged):
                 continue
             waiting = self._away[name]
             self._asked.add(name)
-            self._falling.append((*waiting.popleft(), name))
+            first, last, names = waiting.popleft()
+            self._falling.append((first, last, name, names))
 
     def _fall_due(self, run: Run, low: int, high: int) -> tuple[int, int]:
+        if self._far:
+            self._stopped_by = ""
+            return 0, 0
+        return self._publish(run, low, high, None)
+
+    def _goes_far(self, names: Names | None, run: Run, low: int, high: int) -> tuple[int, int]:
+        """As `_fall_due`, to queues that other nodes lead, too."""
+        if self._transits.are_full():
+            return 0, 0
+        backlog = self.backlog
+        assert isinstance(backlog, Backlog)
+        done = self._publish(run, low, piece_end(run, low, high), Transit(backlog.transferring, "", names))
+        self._far = done[1] == LATER
+        return done
+
+    def _publish(self, run: Run, low: int, high: int, transit: Transit | None) -> tuple[int, int]:
         if self.host.work_left <= 0:
             return 0, 0
         self.host.work_left -= RELEASE_WORK
-        gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
+        part = run.part(low, high)
+        gone, publication, self._stopped_by = self._release(self.record.vhost, part, transit)
         self._stopped = high - low - gone
-        backlog = self.backlog
-        assert isinstance(backlog, Backlog)
-        if gone and backlog.transferring >= self._known_from:
-            self._forget(run_names(run)[0], gone)
-        if gone and self._dead_letters and is_dead_letter(run):
-            self._dead_letters = max(0, self._dead_letters - gone)
-            self._dead_letters_bytes = max(0, self._dead_letters_bytes - run.part(low, low + gone).nbytes)
+        if publication == LATER and transit is not None:
+            self._transits.begins(transit)
+            self._sent[transit] = run_names(part)[0], part.nbytes // gone if is_dead_letter(part) else 0
+        elif gone:
+            backlog = self.backlog
+            assert isinstance(backlog, Backlog)
+            dead_letter_bytes = part.nbytes // part.count if is_dead_letter(part) else 0
+            self._released(backlog.transferring, gone, run_names(part)[0], dead_letter_bytes)
         return gone, publication
+
+    def _released(self, first: int, gone: int, exchange: str, dead_letter_bytes: int) -> None:
+        """`gone` messages leave, of which the first one has this number. `dead_letter_bytes`: of each, if they are
+        dead letters."""
+        if first >= self._known_from:
+            self._forget(exchange, gone)
+        if self._dead_letters and dead_letter_bytes:
+            self._dead_letters = max(0, self._dead_letters - gone)
+            self._dead_letters_bytes = max(0, self._dead_letters_bytes - dead_letter_bytes * gone)
+
+    def arrived(self, transit: Transit) -> None:
+        """It is decided what became of messages that went to queues of other nodes."""
+        sent = self._sent.pop(transit, None)
+        if self.state is not SERVED or sent is None:
+            return
+        self._transits.ends(transit)
+        publication = transit.publication
+        for first, last, names in reversed(transit.outcome()):
+            if names == ():
+                instead = publication + first - transit.first if publication else 0
+                self.facts.expired += self.backlog.settle(first, last, RELEASED, instead)
+                self._released(first, last - first + 1, *sent)
+            else:
+                self._falling.appendleft((first, last, "", names))
+        self.host.again(self)
 
     def _forget(self, exchange: str, count: int) -> None:
         """`count` that were published to it are here no more."""

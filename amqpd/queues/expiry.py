@@ -24,10 +24,13 @@ from amqpd.queues.timetable import Timetable
 LOOK_WORK, STRETCH_WORK = 2, 3
 # What could not be transferred is tried again after this time.
 RETRY_MS = 1000
+# In the place of a publication: what is taken care of leaves later.
+LATER = -1
 
 Transfer = Callable[[Run, int, int], tuple[int, int]]
 """takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
-others have to stay; and the publication of what was published instead of them, 0 if that is not recorded"""
+others have to stay; and the publication of what was published instead of them, 0 if that is not recorded. LATER, of
+what is taken already (`Expiry.transfer`): they do not leave yet, and who takes care of them says when they do"""
 Leaving = Callable[[int, int], object]
 """is told of messages first..last that have expired and must be transferred"""
 
@@ -203,7 +206,7 @@ class Expiry:
                 self._agenda.put(segment)
 
     def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
-        """The taken messages first..last are done when `transfer` has taken care of them. Returns how many that were,
+        """The taken messages first..last are done when `transfer` has taken care of them. Returns how many are done,
         how many are back in line because they are damaged, and the number of the first one that was not reached
         because its body must be read (`wanted`) or it has to stay; last + 1 when none is left."""
         count = back = 0
@@ -221,11 +224,11 @@ class Expiry:
             run, start, stop = segment.alike(low, min(last, segment.last) - segment.first + 1)
             self.backlog.transferring = first
             moved, instead = transfer(run, start, stop)
-            if moved:
-                count += self.backlog.settle(first, first + moved - 1, cause, instead)
-                first += moved
-            if moved < stop - start:
+            if not moved:
                 break
+            if instead != LATER:
+                count += self.backlog.settle(first, first + moved - 1, cause, instead)
+            first += moved
         return count, back, first
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
+from amqpd.queues.transit import Transit
 
 QueueOf = TypeVar("QueueOf", contravariant=True)
 Released = tuple[int, int, str]
@@ -52,9 +53,13 @@ class DispatchingHost(Host, Protocol[QueueOf]):
 class QueueHost(DispatchingHost[QueueOf], Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
-    def dead_letter(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(
+        self, queue: QueueOf, run: Run, low: int, high: int, reason: str, transit: Transit | None = None
+    ) -> tuple[int, int]:
         """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on,
-        and the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
+        and the dead letters' publication in the audit log, 0 if that does not record or nothing was published. What
+        goes to queues that other nodes lead goes in the `transit` that is given, and stays until that has arrived:
+        LATER in place of the publication. Without one it does not go."""
         ...
 
     def keep_dead_letters(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> None:

@@ -29,6 +29,7 @@ from amqpd.queues.port import DeclareCounts, QueuePort, TakeOut
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.states import SERVED
 from amqpd.queues.templates import Template
+from amqpd.queues.transit import Transit
 from amqpd.vocabulary.records import QueueRecord
 
 
@@ -58,6 +59,10 @@ class LeaderQueue(QueuePort, Paged):
     @abstractmethod
     def delivery_count(self, seq: int) -> int | None:
         """How often the message was delivered before; None where that is not counted."""
+
+    @abstractmethod
+    def arrived(self, transit: Transit) -> None:
+        """It is decided what became of messages that died here, and went to queues of other nodes."""
 
     @abstractmethod
     def book_of(self, seq: int) -> Book | None:

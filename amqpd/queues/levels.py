@@ -45,6 +45,7 @@ class Levels:
         """highest priority first"""
         self.arrived_ms = 0
         self._transfers = False
+        self._transferring_from = 0
         self._open_book: Callable[[Messages], Book] | None = None
 
     def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
@@ -107,10 +108,17 @@ class Levels:
         return self._levels[first >> SEQ_BITS].backlog.settle(first & SEQ_MASK, last & SEQ_MASK, cause, instead)
 
     def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
+        self._transferring_from = first >> SEQ_BITS
         count, back, stopped = self._levels[first >> SEQ_BITS].transfer(
             first & SEQ_MASK, last & SEQ_MASK, transfer, cause
         )
         return count, back, (first & ~SEQ_MASK) + stopped
+
+    @property
+    def transferring(self) -> int:
+        """As that of a backlog: the number of the message that `transfer` speaks of now."""
+        priority = self._transferring_from
+        return priority << SEQ_BITS | self._levels[priority].backlog.transferring
 
     def requeue(self, first: int, last: int) -> None:
         self._levels[first >> SEQ_BITS].backlog.requeue(first & SEQ_MASK, last & SEQ_MASK)

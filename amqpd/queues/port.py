@@ -14,7 +14,7 @@ Not here: what the leader does (`queue.py`), and what only the node of the leade
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Piece, Subscriber
 from amqpd.queues.dispatchable import LOOK_WORK, MessageHolder
+from amqpd.queues.receipt import Receipt
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.states import AWAY, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
@@ -63,16 +64,6 @@ TakeOut = Callable[[Condition, Resume], None]
 
 def unheard(answer: object) -> None:
     """For an asker that does not wait for the answer."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Receipt(ABC):
-    """The receipt of a run, by which a queue may refuse some of its messages after all."""
-
-    @abstractmethod
-    def refuse(self, low: int, high: int) -> None:
-        """Messages low..high-1 of the run were not taken: to be said before the lane reports the number that they
-        wait for. What was refused before, by another queue, may be in it."""
 
 
 class Statistics(NamedTuple):

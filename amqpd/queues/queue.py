@@ -37,10 +37,12 @@ from amqpd.queues.host import QueueHost
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages
-from amqpd.queues.port import Getter, Got, Receipt, Statistics
+from amqpd.queues.port import Getter, Got, Statistics
+from amqpd.queues.receipt import Receipt
 from amqpd.queues.removal import Removal
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
+from amqpd.queues.transit import Transit
 from amqpd.queues.turns import ConsumerTurns
 from amqpd.vocabulary.records import QueueRecord
 
@@ -154,6 +156,12 @@ class Queue(LeaderQueue):
 
     def delivery_count(self, seq: int) -> int | None:
         return self.removal.counts.get(seq, 0) if self.quorum else None
+
+    def arrived(self, transit: Transit) -> None:
+        if self.state is SERVED:
+            self.removal.arrived(transit)
+            self._ask_host()
+            self.host.again(self)
 
     def withdrawn(self, count: int) -> None:
         self.facts.withdrawn += count

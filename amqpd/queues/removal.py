@@ -5,7 +5,8 @@ Rules: 1. A message expires when its time is up, wherever in the queue it stands
 goes to a consumer that waits, or nowhere. 2. The length limit counts what is ready, after consumers took theirs.
 3. What is to be dead-lettered needs its body in memory; until it is read, it counts as unacked, and nobody gets it.
 4. Delivery counts are kept for quorum queues only, and only of messages that have come back,
-which say so in `x-delivery-count`.
+which say so in `x-delivery-count`. 5. What is dead-lettered to a queue that another node leads stays, unacked, until
+that is decided (`transit.py`).
 Not here: order and deadlines (`backlog.py`), what a dead letter looks like (`deadletters.py`), where it goes (the
 host).
 
@@ -27,12 +28,13 @@ from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.consumer import Piece
 from amqpd.queues.damage import drop_over_limits
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from amqpd.queues.expiry import RETRY_MS
+from amqpd.queues.expiry import LATER, RETRY_MS
 from amqpd.queues.facts import Facts
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from amqpd.queues.transit import Names, Transit, Transits, piece_end
 from amqpd.queues.turns import ConsumerTurns
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
@@ -44,8 +46,10 @@ EXPIRE_WORK = 30
 # Of one stretch that dies at most this number of messages is taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 
-Send = Callable[[Run, int, int, str], tuple[int, int]]
+Send = Callable[[Run, int, int, str, Transit | None], tuple[int, int]]
 """dead-letters messages low..high-1 of the run for a reason: see `QueueHost.dead_letter`"""
+Pending = tuple[int, int, str, Names | None]
+"""first, last, reason; the queues that are to have them when others have them already"""
 
 
 class Removal:
@@ -71,10 +75,15 @@ class Removal:
         """the queue is to be dispatched in the next tick too"""
         self.wake_ms: int | None = None
         """it is to be dispatched then"""
-        self.pending: deque[tuple[int, int, str]] | None = None
-        """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
+        self.pending: deque[Pending] | None = None
+        """unacked, waiting for their bodies or for somebody to take them; None for none yet"""
         self.pending_count = 0
-        """messages that died and wait for a queue that takes them"""
+        """messages that died and wait for a queue that takes them, those in transit too"""
+        self._transits = Transits()
+        self._come_back = 0
+        """of what is pending, the first ones: what was in transit, and has to go on or again, in order"""
+        self._far = False
+        """the last one went to a queue that another node leads: the next ones are pending at once"""
         self._sending = False
         """dead letters are on their way: one that comes back here must not find the queue half done"""
         self.expiring = self.late = False
@@ -148,9 +157,10 @@ class Removal:
     def after(self, send: Send, idle: bool, blocked: bool) -> bool:
         """What consumers have left. `idle`: nobody consumes, nor waits for a message; `blocked`: by damage. True when
         the queue itself has expired."""
+        now_ms = self._host.now_ms
         if self._drops:
             self._drop(send)
-        now_ms = self._host.now_ms
+            self._send_pending(send, now_ms)
         if self._backlog.instants:
             self._messages.end_instants(now_ms)
             self._expire(send, now_ms)
@@ -193,11 +203,11 @@ class Removal:
         if self.pending is None:
             self.pending = deque()
         pending = self.pending
-        if pending and pending[-1][1] + 1 == first and pending[-1][2] == reason:
+        if pending and pending[-1][1] + 1 == first and pending[-1][2:] == (reason, None):
             # One by one and in order mostly.
-            pending[-1] = (pending[-1][0], last, reason)
+            pending[-1] = (pending[-1][0], last, reason, None)
         else:
-            pending.append((first, last, reason))
+            pending.append((first, last, reason, None))
         self.pending_count += last - first + 1
 
     def _schedule(self, idle: bool) -> None:
@@ -261,7 +271,7 @@ class Removal:
         """For how many, from the first on, everything is done: the dead letters of the others cannot go now."""
         self._facts.refused += run.count
         dead_letters = self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None
-        return send(run, 0, run.count, MAXLEN)[0] if dead_letters else run.count
+        return send(run, 0, run.count, MAXLEN, None)[0] if dead_letters else run.count
 
     def _drop(self, send: Send) -> None:
         """Drop from the head until the limits hold."""
@@ -285,7 +295,8 @@ class Removal:
             run, low, high, seq, _ = piece
             cause, instead = kinds.DROPPED, 0
             if transfers:
-                (dead_lettered, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
+                sent = (0, 0) if self._far else send(run, low, high, MAXLEN, None)
+                (dead_lettered, instead), cause = sent, kinds.DEAD_DROPPED
                 self._facts.dead_lettered += dead_lettered
                 if low + dead_lettered < high:
                     # It is not ready any more, so the limit holds; what takes its dead letter is not here at present.
@@ -361,7 +372,11 @@ class Removal:
             self.counts = {seq: count for seq, count in self.counts.items() if level.store.holds(seq)}
 
     def _send_pending(self, send: Send, now_ms: int) -> None:
-        if self._sending or now_ms < self._retry_ms:
+        if self._sending:
+            return
+        if now_ms < self._retry_ms:
+            if self.pending:
+                self._wake(self._retry_ms)  # the host forgets it for an earlier time
             return
         self._sending = True
         try:
@@ -371,10 +386,12 @@ class Removal:
 
     def _send_some(self, send: Send, now_ms: int) -> None:
         host = self._host
-        while self.pending and host.work_left > 0:
+        while self.pending and host.work_left > 0 and not self._transits.are_full():
             host.work_left -= PIECE_WORK
             self._refused = False
             if not self._send_next(send):
+                if self._transits.are_full():
+                    break  # `arrived` goes on
                 # What was refused waits, also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
                 if tried and all(level.backlog.wanted is None for level in self._messages.levels()):
@@ -389,9 +406,12 @@ class Removal:
         """Of the first that are pending, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
         pending = self.pending
         assert pending
-        first, last, reason = pending.popleft()
+        first, last, reason, names = pending.popleft()
+        came_back = self._come_back > 0
+        self._come_back -= came_back
         end = min(last, first + MESSAGES_MAX - 1)
-        transfer = None if self.settings.dead_letter_exchange is None else partial(self._send_as, send, reason)
+        sends = self.settings.dead_letter_exchange is not None
+        transfer = partial(self._send_as, send, reason, names) if sends else None
         if transfer is None:
             count, stopped = self._backlog.settle(first, end, ALONE[reason]), end + 1
             self.pending_count -= count
@@ -401,25 +421,53 @@ class Removal:
         self.forget(first, stopped - 1)
         self._facts.died(reason, count)
         if stopped <= last:
-            pending.appendleft((stopped, last, reason))
+            pending.appendleft((stopped, last, reason, names))
+            self._come_back += came_back
         return end - first + 1 if stopped > end else 0
 
     def _send_expired(self, send: Send, run: Run, low: int, high: int) -> tuple[int, int]:
         """At once: it was not pending."""
-        if self._host.work_left <= 0:
+        if self._host.work_left <= 0 or self._far:
             return 0, 0
-        dead_lettered, instead = send(run, low, high, EXPIRED)
+        dead_lettered, instead = send(run, low, high, EXPIRED, None)
         self._facts.dead_lettered += dead_lettered
         return dead_lettered, instead
 
-    def _send_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> tuple[int, int]:
-        if self._host.work_left <= 0:
+    def _send_as(
+        self, send: Send, reason: str, names: Names | None, run: Run, low: int, high: int
+    ) -> tuple[int, int]:
+        if self._host.work_left <= 0 or self._transits.are_full():
             return 0, 0
-        dead_lettered, instead = send(run, low, high, reason)
+        high = piece_end(run, low, high)
+        transit = Transit(self._backlog.transferring, reason, names)
+        dead_lettered, instead = send(run, low, high, reason, transit)
         self._refused = dead_lettered < high - low
-        self._facts.dead_lettered += dead_lettered
-        self.pending_count -= dead_lettered
+        self._far = instead == LATER
+        if instead == LATER:
+            self._transits.begins(transit)
+        else:
+            self._facts.dead_lettered += dead_lettered
+            self.pending_count -= dead_lettered
         return dead_lettered, instead
+
+    def arrived(self, transit: Transit) -> None:
+        """It is decided what became of these: they leave, or die once more. The host is to dispatch the queue."""
+        reason, pending, facts, publication = transit.reason, self.pending, self._facts, transit.publication
+        assert pending is not None
+        self._transits.ends(transit)
+        for first, last, names in transit.outcome():
+            if names == ():
+                instead = publication + first - transit.first if publication else 0
+                count = self._backlog.settle(first, last, DEAD[reason], instead)
+                self.pending_count -= last - first + 1
+                facts.died(reason, count)
+                facts.dead_lettered += count
+            else:
+                pending.insert(self._come_back, (first, last, reason, names))
+                self._come_back += 1
+        if transit.repeats:
+            self._retry_ms = self._host.now_ms + RETRY_MS
+            self._wake(self._retry_ms)
 
 
 def without(counts: dict[int, int], first: int, last: int) -> dict[int, int]:

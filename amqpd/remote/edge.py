@@ -20,7 +20,8 @@ from enum import Enum, auto
 from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import DeclareCounts, Got, Receipt
+from amqpd.queues.port import DeclareCounts, Got
+from amqpd.queues.receipt import Receipt
 from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
 from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
 from amqpd.remote.held import Range

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from amqpd.journal.lane import Lane
-from amqpd.queues.port import Receipt
+from amqpd.queues.receipt import Receipt
 from amqpd.remote.held import Range
 from amqpd.remote.messages import Operation, Publish, Release, Settle, Settling
 
@@ -134,4 +134,4 @@ class UndecidedOperations:
                 self.resized(OPERATION_BYTES - each.nbytes)
                 each.nbytes = OPERATION_BYTES
                 if receipt is not None:
-                    receipt.refuse(0, operation.run.count)
+                    receipt.give_up(0, operation.run.count)

@@ -26,7 +26,8 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.damage import QueueDamage
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.port import DeclareCounts, Getter, Got, QueuePort, Receipt, Statistics, TakeOut
+from amqpd.queues.port import DeclareCounts, Getter, Got, QueuePort, Statistics, TakeOut
+from amqpd.queues.receipt import Receipt
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import AWAY, QueueState
 from amqpd.remote.consumer import EdgeConsumer

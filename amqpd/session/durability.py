@@ -21,7 +21,7 @@ from enum import Enum
 from amqpd.faults import TASK, Faults
 from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.unwritten import UnwrittenQueues
-from amqpd.queues.port import Receipt
+from amqpd.queues.receipt import Receipt
 from amqpd.session.confirms import Confirms
 from amqpd.vocabulary.client import UnfinishedChannel
 

@@ -27,8 +27,8 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.queues.delayed import DelayedMessages
-from amqpd.queues.port import Receipt
 from amqpd.queues.queue import Queue
+from amqpd.queues.receipt import Receipt
 from amqpd.vocabulary.audit_levels import FULL, Level
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import QueueRecord

@@ -1,7 +1,8 @@
 """Clients of real nodes that do not lead their queue, with `cluster_remote_queues`.
 
 What is verified: publish, confirm, consume, get, count and purge through each node; a leader that is killed, and one
-that moves, while a client of another node publishes and holds messages. Not verified here: each method and each fault
+that moves, while a client of another node publishes and holds messages; dead letters and delayed messages of another
+node. Not verified here: each method and each fault
 (`tests/remote`), speed (`bench/`).
 """
 
@@ -120,3 +121,34 @@ def test_a_leader_that_is_lost_is_not_seen_by_clients_of_another_node(
     assert sorted(body for body, _, _ in got) == sorted([b"after", *(b"%d" % i for i in range(MESSAGES))])
     assert not any(redelivered for _, redelivered, _ in (got if moves else got[:PREFETCH]))
     assert count(publisher) == 0
+
+
+def test_dead_letters_and_delayed_messages_come_to_a_queue_of_another_node_whose_leader_is_killed(
+    cluster: Cluster, channel_at: Callable[[str], BlockingChannel]
+) -> None:
+    """Each once: the process where they died, or waited, lives."""
+    leads = leader(cluster)
+    here = next(name for name in "abc" if name != leads)
+    channel = channel_at(here)
+    channel.confirm_delivery()
+    to_orders = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders", "x-message-ttl": 100}
+    channel.queue_declare("dying", durable=True, arguments=to_orders)
+    delayed = pika.BasicProperties(delivery_mode=2, headers={"x-delay": 100})
+    expected = []
+    for i in range(MESSAGES):
+        if i == MESSAGES // 2:
+            cluster.brokers[leads].kill()
+        channel.basic_publish("", "dying", b"dead %d" % i, PERSISTENT)
+        channel.basic_publish("", "orders", b"delayed %d" % i, delayed)
+        expected += [b"dead %d" % i, b"delayed %d" % i]
+    bodies = []
+    for method, _, body in channel.consume("orders", auto_ack=True, inactivity_timeout=PATIENCE_S):
+        assert method is not None, f"{len(bodies)} came, and nothing more"
+        bodies.append(body)
+        if len(bodies) == len(expected):
+            break
+    channel.cancel()
+    assert sorted(bodies) == sorted(expected)
+    assert count(channel) == 0
+    left = channel.queue_declare("dying", durable=True, passive=True)
+    assert left.method.message_count == 0

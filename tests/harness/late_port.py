@@ -19,7 +19,8 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run, scan_publishes
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt, TakeOut
+from amqpd.queues.port import DeclareCounts, Getter, Got, TakeOut
+from amqpd.queues.receipt import Receipt
 from amqpd.queues.states import QueueState
 from amqpd.remote.edges import RemoteEdges
 from amqpd.remote.links import NoSessions

@@ -27,8 +27,10 @@ from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, removal, segment, sorted_keys, store, timetable
 from amqpd.queues.host import Released
 from amqpd.queues.leader import LeaderQueue
-from amqpd.queues.port import Getter, Got, Receipt
+from amqpd.queues.port import Getter, Got
 from amqpd.queues.queue import Queue
+from amqpd.queues.receipt import Receipt
+from amqpd.queues.transit import Transit
 from amqpd.session import unacked
 from amqpd.session.consumers import Consumer
 from amqpd.vocabulary.limits import Limits
@@ -47,7 +49,9 @@ class WatchedNode(Node):
     def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
         return WatchedQueue(record, self, policy)
 
-    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(
+        self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str, transit: Transit | None = None
+    ) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
         dead_letter, name = super().dead_letter, queue.record.name
         deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))
@@ -55,16 +59,16 @@ class WatchedNode(Node):
 
         def send() -> int:
             nonlocal instead
-            taken, instead = dead_letter(queue, run, low, high, reason)
+            taken, instead = dead_letter(queue, run, low, high, reason, transit)
             return taken
 
         return self.harness.model.dead_lettered(name, numbers, deaths, reason, refused, send), instead
 
-    def release(self, vhost: str, run: Run) -> Released:
+    def release(self, vhost: str, run: Run, transit: Transit | None = None) -> Released:
         model = self.harness.model
         for number in numbers_of(run, 0, run.count):
             model.released(number)
-        released = super().release(vhost, run)
+        released = super().release(vhost, run, transit)
         model.refuse_rest(by_client=False)
         return released
 

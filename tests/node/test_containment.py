@@ -22,7 +22,6 @@ from amqpd.kernel import Run
 from amqpd.management.figures.overview import overview
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import Getter
 from amqpd.queues.queue import Queue
 from amqpd.session.services import Resume
@@ -567,10 +566,10 @@ def test_the_queues_of_another_virtual_host_do_not_notice_its_deletion_with_a_br
 class DeadLetteringNode(Node):
     dead_lettering_fails = False
 
-    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, *given: Any, **named: Any) -> tuple[int, int]:
         if self.dead_lettering_fails:
             raise Bug("dead_letter")
-        return super().dead_letter(queue, run, low, high, reason)
+        return super().dead_letter(*given, **named)
 
 
 class DeadLetteringHarness(Harness):

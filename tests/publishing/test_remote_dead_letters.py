@@ -119,9 +119,9 @@ def test_of_many_that_wait_one_is_tried_at_a_time(scene: Scene, monkeypatch: pyt
     tried = [0]
     release = Node.release
 
-    def counted(node: Node, vhost: str, run: Any) -> Any:
+    def counted(node: Node, *given: Any) -> Any:
         tried[0] += 1
-        return release(node, vhost, run)
+        return release(node, *given)
 
     monkeypatch.setattr(Node, "release", counted)
     client = declared(scene)
@@ -379,6 +379,21 @@ def test_history_for_a_queue_that_is_elsewhere_is_said_to_be_lost(scene: Scene) 
         client.call(commands.Queue.Bind(0, queue, "kept"), commands.Queue.BindOk)
     assert told(scene, "history_not_given") == 1
     assert bodies(client, "here") == [b"x"] * 3
+
+
+def test_dead_letters_that_wait_are_tried_again_also_when_something_else_expires_before(scene: Scene) -> None:
+    client = declared(scene)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 100}
+    client.declare("dying", durable=True, arguments=arguments)
+    scene.end()
+    client.publish(b"1", "dying", delivery_mode=2)
+    pass_ms(scene, 200)
+    client.publish(b"2", "dying", delivery_mode=2)
+    pass_ms(scene, 200)
+    scene.begin()
+    for _ in range(20):
+        pass_ms(scene, 100)
+    assert bodies(client, "q") == [b"1", b"2"]
 
 
 def test_dead_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from amqpd.journal.operation_marks import Refused
-from amqpd.queues.port import Receipt
+from amqpd.queues.receipt import Receipt
 from amqpd.remote import edge as edge_module
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.formats import OPERATIONS_MAX, PARTS_MAX

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from amqpd.audit.book import Book
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Got, Receipt
+from amqpd.queues.port import Got
+from amqpd.queues.receipt import Receipt
 from amqpd.remote.edge import Edge, EdgeState
 from amqpd.remote.subscription import NUMBER_BITS
 from tests.remote.simulation.law import LawBroken, Message
