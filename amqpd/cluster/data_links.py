@@ -49,7 +49,8 @@ HEAD_BYTES = 64
 """what a message has beside its body, roughly: also one without a body takes memory"""
 HEARTBEATS = 4
 """in a lease time"""
-OF_NO_SOURCE = 0
+OF_NO_SOURCE = -1
+"""0 is the local source of the node that leads"""
 
 Do = Callable[[Callable[[], None]], None]
 """makes a call on the loop, and has the node act on what that made necessary"""

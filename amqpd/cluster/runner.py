@@ -73,8 +73,7 @@ log = structlog.get_logger(component="cluster")
 
 
 class ClusterRunner(Shell, Cluster):
-    """Runs one process's part in the cluster: its links, its swaps in the store, its reads of the disk and its
-    beat."""
+    """Runs one process's part in the cluster: its links, swaps in the store, reads of the disk, and its beat."""
 
     def __init__(
         self,
@@ -525,6 +524,7 @@ class ClusterRunner(Shell, Cluster):
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)
             self._changed(Changed(sources=frozenset(directory.roster.records), unreadable=unreadable))
+            self._do(self._node.remote_sessions.local_source_begins)
             nursery.start_soon(self._beats)
             task_status.started()
 

@@ -5,7 +5,9 @@ out: the same messages at the other end.
 Rules: 1. A data link to each other member is wanted: a client may use any queue at any time. 2. A peer that says what
 cannot be read, or names an incarnation that is not of its process, loses its link. 3. What is said to a leader names
 the change of the metadata that this node had applied last (`RemoteLeaders.receive`). 4. To a leader that has begun
-this node says of which of its sources it has nothing, so that it need not wait for this node's claims.
+this node says of which of its sources it has nothing, so that it need not wait for this node's claims. 5. A node's
+local source, which has its classic queues, has the number 0 in what is said to that node and by it; its epoch is the
+incarnation of that node's process.
 Not here: the links (`data_links.py`), the bytes (`amqpd/remote/encoding.py`), what the messages do (`amqpd/remote`).
 """
 
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 
 from amqpd.cluster.data_links import DataLink, DataLinks
 from amqpd.cluster.roster import Roster
+from amqpd.journal.records import LOCAL
 from amqpd.node.node import Node
 from amqpd.peers.entry import SOURCES_MAX, Vote
 from amqpd.peers.formats import MalformedMessage
@@ -23,6 +26,7 @@ from amqpd.peers.messages import HoldsNothing, SourceEpoch, ToEdge, ToLeader
 from amqpd.remote.edges import INCARNATION_BITS
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
 from amqpd.remote.figures import edge_figures, leader_figures, stuck_sentences
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 
 
@@ -97,7 +101,7 @@ class Sessions:
         sources = [
             SourceEpoch(source, votes[source].epoch)
             for source in among
-            if votes[source].forwarder == leader and source not in edges
+            if votes[source].forwarder == leader and RemoteSource(source) not in edges
         ]
         for at in range(0, len(sources), SOURCES_MAX):
             self._links.send(leader, HoldsNothing(tuple(sources[at : at + SOURCES_MAX])))
@@ -114,6 +118,10 @@ class Sessions:
         return stuck_sentences(self._node.edges, self._node.now_ms) if self._is_on else []
 
     @property
+    def is_on(self) -> bool:
+        return self._is_on
+
+    @property
     def incarnation(self) -> int | None:
         """Of this process, as the other nodes know it; None: it is no member yet."""
         return self._runner.incarnation
@@ -122,14 +130,17 @@ class Sessions:
         """As far as that is known; empty: it has none."""
         return self._runner.leader_of(source)
 
-    def epoch_of(self, source: int) -> int:
-        """In which that node leads it; 0: nobody does."""
+    def epoch_of(self, source: int, node: str) -> int:
+        """In which the node leads it; 0: nobody does."""
+        if source == LOCAL:
+            return self._links.incarnation_of(node) or 0
         record = None if self._roster is None else self._roster.records.get(source)
         return 0 if record is None else record.leader.epoch
 
-    def members(self) -> frozenset[str]:
-        """Those whose clients may use queues of this node: all that know sessions, as far as that was heard."""
-        return frozenset([each for each in self._names() if self._knows(each)])
+    def members(self, source: int) -> frozenset[str]:
+        """Those whose clients may use queues of the source here: all that know sessions, as far as that was heard.
+        The local source begins with the process, which has heard nothing of anybody then: so it is all of them."""
+        return frozenset([each for each in self._names() if source == LOCAL or self._knows(each)])
 
     def forgotten(self) -> frozenset[str]:
         """Whose names may be given again. One that is only missing in the store is none of them: that may have gone
@@ -174,12 +185,14 @@ class Sessions:
     def edge_linked(self, peer: str, incarnation: int) -> None:
         self._node.edges.links_changed(peer)
         self._tell_nothing(peer, self._votes)
+        if RemoteSource(LOCAL, peer) not in self._node.edges:
+            self._links.send(peer, HoldsNothing((SourceEpoch(LOCAL, incarnation),)))
 
     def edge_lost(self, peer: str) -> None:
         self._node.edges.links_changed(peer)
 
     def edge_drained(self, peer: str, source: int) -> None:
-        self._node.edges.drained(source)
+        self._node.edges.drained(peer, source)
 
     def from_leader(self, peer: str, message: ToEdge) -> None:
         try:

@@ -77,6 +77,8 @@ class JournalBuffer:
         """of what gathers and was sent by leaders: while there is any, a commit follows"""
         self._committed: dict[int, Position] = {}
         """by source"""
+        self.begins = 0
+        """queues of the local source go on with this number after a start, or a higher one; see `numbers.py`"""
         self.index = index + 1
         """the transaction that gathers now"""
         self.lane = JournalLane(self.force, self.index, index)

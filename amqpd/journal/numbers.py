@@ -4,9 +4,10 @@ What comes in: numbers as queues give them. What goes out: how far the source's 
 Rules: 1. A number is given only below `reserved`, which is committed, and the next epoch begins there: so none is
 given twice, not even one that was in no entry. 2. The reservation is extended ahead, in large steps, as a part of
 ordinary entries: no message waits for it, and none pays for it. 3. One reservation for all queues of a source. A
-queue looks at it once for each segment.
-Not here: the local source, which has one writer for ever and reserves nothing (docs/decisions/undo-and-commit.md);
-the record of it (`source.reserved` in `sqlite/schema.py`); how publishers wait when it runs short
+queue looks at it once for each segment. 4. The local source has one writer for ever and reserves nothing
+(docs/decisions/undo-and-commit.md). Where clients of other nodes use its queues, they may name messages that an
+earlier process has given them and not stored: then its numbers begin with the time of the start.
+Not here: the record of it (`source.reserved` in `sqlite/schema.py`); how publishers wait when it runs short
 (`JournalBuffer.full`).
 """
 
@@ -15,6 +16,18 @@ from __future__ import annotations
 NUMBERS_STEP = 1 << 22
 """4 million, of each queue. Half of it is left when more is asked for: the fastest queue takes 0.4 s for that, some
 hundred entries. Larger steps make larger numbers, which take more bytes on the disk."""
+
+ORIGIN_MS = 1_577_836_800_000
+"""2020"""
+MS_BITS = 14
+"""a queue takes less than 16 million messages a second, for as long as it lives"""
+
+
+def first_after_start(now_ms: int) -> int:
+    """The first number that a queue of the local source gives after a start at this time, in milliseconds since the
+    epoch: above all that were given before, stored or not. The broker's clock does not go back over a start
+    (`amqpd/process/clock.py`). It has less than the 55 bits of `queues/store.py` until 2089."""
+    return max(now_ms - ORIGIN_MS, 1) << MS_BITS
 
 
 class Numbers:

@@ -61,8 +61,9 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
     check_consumer(queue.record, arguments)
-    if queue.quorum and channel.prefetch_shared:
-        # Quorum queues do not have it (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix).
+    if (queue.quorum or queue.is_remote) and channel.prefetch_shared:
+        # Quorum queues do not have it (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix). With classic ones
+        # of other nodes it would be divided among leaders, who do not say yet when they want some of it.
         raise AMQPNotImplemented(f"{described_queue(queue.record)} does not support global qos")
     consumer = Consumer(
         channel,

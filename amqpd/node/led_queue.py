@@ -47,6 +47,13 @@ class JournalledQueue(LedQueue):
             return 0
         return self._asked(partial(self._publish, run, properties, redelivered), 0)
 
+    def keeps(self, run: Run) -> bool:
+        queue = self._queue
+        if queue.quorum or not queue.record.durable:
+            return queue.quorum
+        properties = self._properties(run)
+        return properties is not None and properties.persistent
+
     def _publish(self, run: Run, properties: Properties, redelivered: bool) -> int:
         queue = self._queue
         if not run.mixed and is_dead_letter(run):
@@ -155,6 +162,21 @@ class JournalledQueue(LedQueue):
 
     def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
         self._asked(partial(self._queue.cancel, consumer, answer), None)
+        if self._is_unused:
+            # Not in the middle of what an edge has said: its subscriptions end with the queue.
+            self._node.dispatching.later(self._ending())
+
+    @property
+    def _is_unused(self) -> bool:
+        """It is to go with its last consumer, and that has gone."""
+        queue = self._queue
+        return queue.record.auto_delete and queue.state is SERVED and not queue.consumer_count
+
+    def _ending(self) -> Iterator[None]:
+        """As steps for `QueueHost.later`."""
+        if self._is_unused:
+            self._node.end_queue(self._queue)
+        yield
 
     def credited(self, consumer: Subscriber) -> None:
         self._asked(partial(self._queue.credited, consumer), None)

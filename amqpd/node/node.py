@@ -37,7 +37,7 @@ from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.message.properties import PropertiesReader
 from amqpd.node.changes import Changes
-from amqpd.node.cluster import Cluster
+from amqpd.node.cluster import LOCAL, Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.orphans import Orphans
 from amqpd.node.ports import NodePort
@@ -170,6 +170,7 @@ class Node(NodePort):
     def recover(self, recovered: Recovered) -> None:
         """Queues that appear from now on take over what the journal has of them, until `recovery_ended`."""
         self.registry.recover(recovered)
+        self.remote_sessions.recovers(recovered.marks_of(LOCAL))
         self.books.recovering = True
 
     def recovery_ended(self, dropped: Collection[int] = (), suspect: bool = False) -> None:
@@ -261,8 +262,8 @@ class Node(NodePort):
         name = key[1], key[2]
         gone = self.queues.get(name) or self.remote.get(name)
         self.registry.remove(key)
-        if gone is not None and gone.record.source:
-            self.remote_sessions.leaders.queue_gone(gone.record.source, gone.record.id)
+        if gone is not None and self.remote_sessions.leaders:
+            self.remote_sessions.queue_gone(gone.record)
 
     def consumer_gone(self, queue: QueuePort, by: Client) -> None:
         """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""

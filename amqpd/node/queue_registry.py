@@ -21,7 +21,7 @@ from typing import Any
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.lane import NONE, Lanes
-from amqpd.journal.records import Recovered, RecoveredQueue
+from amqpd.journal.records import LOCAL, Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.dispatching import DEAD_LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
@@ -68,7 +68,7 @@ class QueueRegistry:
         """sources that are served here, with what they have of queues that are not made, or whose records have not
         come yet"""
         self._names: dict[int, dict[int, tuple[str, str]]] = {}
-        """of sources that are led here and that remote clients use: queues by their ids"""
+        """of sources that are led here and that remote clients use, the local one included: queues by their ids"""
         self._withheld: set[int] = set()
         """sources whose queues give nothing to anybody now"""
         self._of_node: dict[str, dict[tuple[str, str], None]] = {}
@@ -165,9 +165,10 @@ class QueueRegistry:
         if record.source:
             self._of_source.setdefault(record.source, {})[key] = None
             node.sources.queues[record.source] += 1
-            if record.source in self._names:
-                self._names[record.source][record.id] = key
-        if not node.sources.leads(record):
+        leads = node.sources.leads(record)
+        if record.source in self._names and (leads or record.source):
+            self._names[record.source][record.id] = key
+        if not leads:
             node.remote[key] = RemoteQueue(record, node.journal.lane, node.edges)
             self._note_node(key, record)
             return
@@ -191,6 +192,7 @@ class QueueRegistry:
         is parked at the next start."""
         node = self._node
         del node.queues[record.vhost, record.name]
+        self._forget_name(queue.record)
         node.leader_moves.count += 1
         self._stop(queue, record)
         for answer in queue.abandoned():
@@ -265,18 +267,26 @@ class QueueRegistry:
         if delivers is (source not in self._withheld):
             return
         (self._withheld.discard if delivers else self._withheld.add)(source)
-        for key in self._of_source.get(source, ()):
-            queue = self._node.queues.get(key)
-            if queue is not None:
-                queue.withhold(not delivers)
+        for _, queue in self._led(source):
+            queue.withhold(not delivers)
+
+    def _led(self, source: int) -> list[tuple[tuple[str, str], Queue]]:
+        """The queues of a source that is led here, as far as they are made. Those of the local source are all made,
+        and looked for when somebody asks."""
+        here = self._node.queues
+        if source == LOCAL:
+            return [(key, queue) for key, queue in here.items() if not queue.record.source]
+        return [(key, here[key]) for key in self._of_source.get(source, ()) if key in here]
 
     def queue_of(self, source: int, queue_id: int) -> Queue | None:
         """The queue of a source that is led here; None: there is none with this id, or it is out of service."""
         names = self._names.get(source)
         if names is None:
-            remote, here = self._node.remote, self._node.queues
-            keys = self._of_source.get(source, ())
-            names = self._names[source] = {(here.get(key) or remote[key]).record.id: key for key in keys}
+            remote = self._node.remote
+            names = {queue.record.id: key for key, queue in self._led(source)}
+            unmade = self._of_source.get(source, ())
+            names.update({remote[key].record.id: key for key in unmade if key in remote})
+            self._names[source] = names
         key = names.get(queue_id)
         if key is None:
             return None
@@ -364,8 +374,8 @@ class QueueRegistry:
             queue.record = record
             node.quarantine(queue, error)
             return queue
-        if record.source in self._withheld:
-            queue.withhold(True)
+        if record.source in self._withheld and (record.source or self.recovering):
+            queue.withhold(True)  # of a new classic queue nobody holds anything
         recovered = self._recovered or self._unclaimed.get(record.source)
         if recovered is not None:
             try:
@@ -457,8 +467,8 @@ class QueueRegistry:
         if there is not None and there.record.source:
             self._of_source[there.record.source].pop(name, None)
             node.sources.queues[there.record.source] -= 1
-            if there.record.source in self._names:
-                self._names[there.record.source].pop(there.record.id, None)
+        if there is not None:
+            self._forget_name(there.record)
         remote = node.remote.pop(name, None)
         if remote is not None:
             of_node = self._of_node.get(remote.record.node, {})
@@ -477,6 +487,11 @@ class QueueRegistry:
             self.end(queue)
             node.totals.queues_deleted += 1
             node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
+
+    def _forget_name(self, record: QueueRecord) -> None:
+        names = self._names.get(record.source)
+        if names is not None:
+            names.pop(record.id, None)
 
     def end(self, queue: Paged) -> None:
         """It is the node's no more: who waits for it is told, its messages are gone."""

@@ -3,7 +3,10 @@
 What comes in: sources that are served here from now on, or no more; what is committed; connections between nodes and
 their messages; the members; the time. What goes out: messages to other nodes; messages into queues, and to consumers.
 Rules: 1. What was asked of edges and leaders in a tick is sent at its end (`exchange`). 2. What this node's edge says
-to this node's leader goes from one to the other in the same tick, some times at most.
+to this node's leader goes from one to the other in the same tick, some times at most. 3. The local source, which has
+the classic queues of this node, begins once, when the node has become a member of its cluster: its epoch is the
+incarnation of the process. From the recovery until the claims of other nodes are known its queues give nothing to
+anybody, and the numbers that their messages get are above all that an earlier process can have given.
 Not here: the protocol (`amqpd.remote`), connections (`amqpd.cluster`).
 """
 
@@ -13,17 +16,24 @@ from collections.abc import Iterator, Mapping
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
+from amqpd.journal.numbers import first_after_start
 from amqpd.journal.operation_marks import MarkRecord, Marks
+from amqpd.journal.records import LOCAL
 from amqpd.node.led_queue import JournalledQueue
 from amqpd.node.ports import NodePort
 from amqpd.node.queue_registry import QueueRegistry
 from amqpd.remote.handed_bytes import encode_hand_over, read_hand_over
 from amqpd.remote.leaders import LeadersHost, RemoteLeaders
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import FromLeader, Sender
 from amqpd.remote.source import LedQueue, SourceLog
+from amqpd.vocabulary.records import QueueRecord
 
 ROUNDS_MAX = 8
 """between an edge and a leader of this node in one tick; what is left goes on in the next one"""
+LOCAL_CLAIM_WAIT_MS = 2_000.0
+"""For what other nodes' clients hold of classic queues, after a start: the others have to dial this process first. As
+long as the membership of one that is gone takes to end."""
 
 
 class JournalLog(SourceLog):
@@ -40,7 +50,8 @@ class JournalLog(SourceLog):
         self._journal.note_mark(self._source, record)
 
     def force(self) -> None:
-        self._journal.led_sources[self._source].lane.force()
+        journal, source = self._journal, self._source
+        (journal.led_sources[source].lane if source else journal.lane).force()
 
 
 class LedQueues(Mapping[int, LedQueue]):
@@ -61,6 +72,10 @@ class LedQueues(Mapping[int, LedQueue]):
             led = self._named[queue_id] = JournalledQueue(self._node, found)
         return led
 
+    def forget(self, queue_id: int) -> bool:
+        """It is deleted: whether a remote client has named it."""
+        return self._named.pop(queue_id, None) is not None
+
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._named))
 
@@ -79,6 +94,9 @@ class RemoteSessions(LeadersHost):
         """of sources that are led here"""
         self._handed: dict[int, bytes] = {}
         """of sources that have stopped, and were not led here to the end yet"""
+        self._local_marks = Marks()
+        """until the local source begins"""
+        self._led: dict[int, LedQueues] = {}
         node.edges.to_self = self.leaders.receive
 
     @property
@@ -91,15 +109,33 @@ class RemoteSessions(LeadersHost):
 
     # Sources of this node
 
+    def recovers(self, marks: Marks) -> None:
+        """The local source is recovered. Nobody gets anything of it before it begins."""
+        node = self._node
+        if node.cluster.sessions.is_on:
+            node.journal.begins = first_after_start(node.now_ms)
+            self._local_marks = marks
+            self._registry.may_deliver(LOCAL, False)
+
+    def local_source_begins(self) -> None:
+        """This node is a member of its cluster, and knows the others."""
+        sessions = self._node.cluster.sessions
+        if sessions.is_on:
+            assert sessions.incarnation is not None, "it is a member"
+            lane, marks, self._local_marks = self._node.journal.lane, self._local_marks, Marks()
+            self._source_of[lane] = LOCAL
+            self.leaders.begins(LOCAL, sessions.incarnation, marks, False, claim_wait_ms=LOCAL_CLAIM_WAIT_MS)
+            self.exchange()
+
     def source_begins(self, source: int, marks: Marks, handed: bytes) -> None:
         """Its queues are served here. `handed`: what the leader before has passed; with nothing that can be read it
         is taken over as from a lost one."""
         led = self._node.journal.led_sources[source]
         self._source_of[led.lane] = source
-        passed, why = read_hand_over(handed if self.members() else b"", self.now_ms)  # without members no sessions
+        passed, why = read_hand_over(handed if self.members(source) else b"", self.now_ms)  # no members, no sessions
         if why:
             self._node.log("hand_over_unreadable", source=source, reason=why)
-        self.leaders.begins(source, led.epoch, marks, source in self._node.edges, passed)
+        self.leaders.begins(source, led.epoch, marks, RemoteSource(source) in self._node.edges, passed)
         self._node.edges.leaders_changed()
         self.exchange()
 
@@ -116,8 +152,15 @@ class RemoteSessions(LeadersHost):
     def source_ends(self, source: int) -> None:
         """It is led here no more, or stops."""
         self.leaders.ends(source)
+        self._led.pop(source, None)
         self._source_of = {lane: each for lane, each in self._source_of.items() if each != source}
         self._node.edges.leaders_changed()
+
+    def queue_gone(self, record: QueueRecord) -> None:
+        """The queue is deleted; most are known to nobody else."""
+        led = self._led.get(record.source)
+        if led is not None and led.forget(record.id):
+            self.leaders.queue_gone(record.source, record.id)
 
     def reported(self, lane: Lane) -> None:
         """More of what was handed to the lane is committed."""
@@ -152,16 +195,17 @@ class RemoteSessions(LeadersHost):
         return JournalLog(self._node.journal, source)
 
     def led_queues(self, source: int) -> Mapping[int, LedQueue]:
-        return LedQueues(self._node, self._registry, source)
+        found = self._led[source] = LedQueues(self._node, self._registry, source)
+        return found
 
-    def members(self) -> frozenset[str]:
-        return self._node.cluster.sessions.members()
+    def members(self, source: int) -> frozenset[str]:
+        return self._node.cluster.sessions.members(source)
 
     def forgotten(self) -> frozenset[str]:
         return self._node.cluster.sessions.forgotten()
 
     def holds_lease(self, source: int) -> bool:
-        return self._node.cluster.holds_lease(source)
+        return source == LOCAL or self._node.cluster.holds_lease(source)
 
     def may_deliver(self, source: int, delivers: bool) -> None:
         self._registry.may_deliver(source, delivers)

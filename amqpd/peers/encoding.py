@@ -39,6 +39,7 @@ from amqpd.peers.formats import (
     MessageReader,
     Part,
     Pieces,
+    as_led_source,
     as_position,
     as_source,
 )
@@ -226,7 +227,13 @@ def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[MessageRea
 
 
 def _of_fields(
-    kind: int, made: type, head: Struct, *parts: Part, first: int = LOWEST, last: int = HIGHEST
+    kind: int,
+    made: type,
+    head: Struct,
+    *parts: Part,
+    first: int = LOWEST,
+    last: int = HIGHEST,
+    check_source: Callable[[int], int] = as_source,
 ) -> _Format:
     """Of a message whose first fields are the numbers of the head, in their order, and the next ones these parts."""
     count = len(head.unpack(bytes(head.size)))
@@ -243,7 +250,7 @@ def _of_fields(
     def read(reading: MessageReader) -> Any:
         message = made(*reading.fixed(head), *[part.read(reading) for part in parts])
         if "source" in numbers:
-            as_source(message.source)
+            check_source(message.source)
         if "epoch" in numbers:
             as_position(message.epoch, 0)
         return message
@@ -282,8 +289,8 @@ _FORMATS = (
     _Format(18, Page, _write_text, _read_text(Page)),
     _Format(19, Proof, lambda proof: [proof.digest], _read_proof),
     _Format(20, Refusal, _write_refusal, _read_refusal),
-    _of_fields(21, ToLeader, _session_revision, BODY, first=HAS_DATA_LINKS),
-    _of_fields(22, ToEdge, _session, BODY, first=HAS_DATA_LINKS),
+    _of_fields(21, ToLeader, _session_revision, BODY, first=HAS_DATA_LINKS, check_source=as_led_source),
+    _of_fields(22, ToEdge, _session, BODY, first=HAS_DATA_LINKS, check_source=as_led_source),
     _of_fields(23, HoldsNothing, _nothing, SOURCE_EPOCHS, first=HAS_DATA_LINKS),
     _of_fields(24, DataHeartbeat, _nothing, first=HAS_DATA_LINKS),
     _of_fields(25, HandedSessions, Struct("<q"), POSITION, BODY, first=HAS_DATA_LINKS),

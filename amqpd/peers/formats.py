@@ -126,6 +126,12 @@ def as_source(number: int) -> int:
     return number
 
 
+def as_led_source(number: int) -> int:
+    """A source with its leader at the node that has accepted the connection; 0: that node's local one. Raises
+    MalformedMessage."""
+    return number if number == 0 else as_source(number)
+
+
 def write_vote(vote: Vote) -> bytes:
     name = vote.forwarder.encode()
     return _vote.pack(vote.epoch, vote.incarnation, len(name)) + name
@@ -300,7 +306,7 @@ def write_source_epochs(sources: Iterable[SourceEpoch]) -> Pieces:
 def read_source_epochs(reading: MessageReader) -> tuple[SourceEpoch, ...]:
     [count] = reading.fixed(_count)
     return tuple(
-        SourceEpoch(as_source(source), as_position(epoch, 0)[0])
+        SourceEpoch(as_led_source(source), as_position(epoch, 0)[0])
         for source, epoch in reading.many(count, _source_epoch)
     )
 

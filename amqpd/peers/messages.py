@@ -366,6 +366,7 @@ class ToLeader:
     """A message of a session of remote queues, from the edge."""
 
     source: int
+    """0: the local one of the leader's node, with its classic queues"""
     incarnation: int
     """of the edge, at this source"""
     session: int

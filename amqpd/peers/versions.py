@@ -13,7 +13,7 @@ Not here: the bytes of each version (`encoding.py`), where versions are told (`l
 |---|---|
 | 4 | a Greeting has one version, and a node refuses every other one |
 | 5 | a Greeting has the lowest version, too; frames, heartbeats and answers name their sender's metadata revision |
-| 6 | data connections, and over them the revision that a node has applied; marks of operations in entries |
+| 6 | data connections, for sessions (of local sources, too) and applied revisions; marks of operations in entries |
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class Messages(Expiry):
                 store.segments.append(segment)
                 store.agenda.recovered(segment)
         store.journalled = True
-        store.next_seq = backlog.first_of_incarnation = found.next_seq
-        store.cursor = store.segments[0].first if store.segments else found.next_seq
+        store.next_seq = backlog.first_of_incarnation = max(found.next_seq, store.next_seq)
+        store.cursor = store.segments[0].first if store.segments else store.next_seq
         backlog.redelivered_below = found.delivered
 
     def levels(self) -> tuple[Messages, ...]:

@@ -42,6 +42,7 @@ from amqpd.queues.receipt import Receipt
 from amqpd.queues.removal import Removal
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
+from amqpd.queues.store import SEQ_BITS
 from amqpd.queues.transit import Transit
 from amqpd.queues.turns import ConsumerTurns
 from amqpd.vocabulary.records import QueueRecord
@@ -102,10 +103,11 @@ class Queue(LeaderQueue):
             assert isinstance(self.messages, Messages)
             self.messages.recover(found)
             self.removal.recover(found)
-            if self.record.source:
-                # Another leader may have delivered any of it, and what its log was to say of that it may have lost:
-                # it delivers before that is committed.
-                self.messages.mark_redelivered(0, found.next_seq)
+        if self.record.source or self.host.journal.begins:
+            # Another leader, or process, may have delivered any of it, also to clients that are still there, and what
+            # its log was to say of that it may have lost: it delivers before that is committed.
+            first = level << SEQ_BITS
+            self.messages.mark_redelivered(first, first + found.next_seq)
         self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:

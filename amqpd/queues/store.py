@@ -39,7 +39,7 @@ class Store:
         self.segments: list[Segment] = []
         self.numbers = journal.numbers_of(queue_id)
         """None: nothing bounds the sequence numbers"""
-        begins = self.numbers.begins if self.numbers is not None else 0
+        begins = self.numbers.begins if self.numbers is not None else journal.begins
         self.cursor = begins
         self.at = 0
         """index of the segment that the cursor stands in, or of the next one"""

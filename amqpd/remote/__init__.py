@@ -15,8 +15,7 @@ queue by its port (`queue.py`). `links.py` is what both ends need of the cluster
 Rules: docs/decisions/remote-protocol.md has them with their numbers. Built are 1 to 10, 12, 14, 16 to 19, 21, 24, 25,
 27 to 29, 31 and 32; of 15 without conditional deletes, of 26 that what goes back unseen is not counted. Not built: 11
 (a prefetch that several leaders share is lowered, but nobody says that it wants messages), 20 (ranks of consumers),
-of 22 that dead letters between sources come once, 23 (tx.commit as one entry), 30 (auto-delete and `x-expires`), and
-classic queues, whose marks are in a journal of one node.
+of 22 that dead letters between sources come once, 23 (tx.commit as one entry), 30 (auto-delete and `x-expires`).
 May import: `amqpd.kernel`, `amqpd.vocabulary`, `amqpd.message`, `amqpd.peers`, `amqpd.journal`, `amqpd.audit`,
 `amqpd.queues`. Pure: no I/O, no clock, no randomness; the time is an argument.
 Not here: links (`amqpd.peers.links`), who leads what (`amqpd.cluster`), what channels ask (`queues/port.py`).

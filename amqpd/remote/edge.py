@@ -17,14 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
+from pamqp.exceptions import AMQPSoftError
+
 from amqpd.journal.operation_marks import Outcome, Purged, Refused
 from amqpd.kernel import Run
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import DeclareCounts, Got
 from amqpd.queues.receipt import Receipt
 from amqpd.remote.contradictions import in_attached, in_decided, in_deliver, in_lowered
-from amqpd.remote.formats import CLAIMS_MAX, OPERATIONS_MAX, PARTS_MAX
-from amqpd.remote.held import Range
+from amqpd.remote.formats import CLAIMS_MAX
+from amqpd.remote.held import NO_RANGE
 from amqpd.remote.messages import (
     Attach,
     Attached,
@@ -36,21 +38,16 @@ from amqpd.remote.messages import (
     Deliver,
     DeliveredCounts,
     DeliveryClaim,
-    DeliveryRange,
     Empty,
     FromEdge,
     FromLeader,
     Lower,
     Lowered,
-    Operation,
-    Operations,
-    Publish,
     Purge,
     Received,
     ReceivedCount,
     Release,
     SessionEnded,
-    Settle,
     Settling,
     Subscribe,
     Subscribed,
@@ -59,14 +56,15 @@ from amqpd.remote.messages import (
     Unknown,
 )
 from amqpd.remote.operations import UNDECIDED_BYTES_MAX, EdgeLane, Undecided, UndecidedOperations
-from amqpd.remote.subscription import NUMBER_BITS, NUMBER_MASK, Answer, EdgeGetter, EdgeSubscription, place
-
-NO_RANGE = Range(0, 0, 0)
-OPERATIONS_BYTES = 1 << 20
-"""in one message, about: what is urgent for another source goes between two of them."""
-
-JOINED_PARTS_MAX = 512
-"""of settles that become one operation: each one looks at all parts that are there"""
+from amqpd.remote.subscription import (
+    NUMBER_BITS,
+    NUMBER_MASK,
+    Answer,
+    CountAnswer,
+    EdgeGetter,
+    EdgeSubscription,
+    place,
+)
 
 
 class EdgeState(Enum):
@@ -99,7 +97,7 @@ class Edge:
         self._operations = UndecidedOperations(self.lane, bytes_max)
         self._subscriptions: dict[int, EdgeSubscription] = {}
         self._newest_subscription = self._newest_question = 0
-        self._questions: dict[int, tuple[CountMessages, Callable[[DeclareCounts | None], object]]] = {}
+        self._questions: dict[int, tuple[CountMessages, CountAnswer]] = {}
         # What the session has not said yet.
         self._attach: Attach | None = None
         self._epoch_led: int | None = None
@@ -131,25 +129,31 @@ class Edge:
         """Of consumers, and of gets that are not over."""
         return len(self._subscriptions)
 
-    def publish(self, queue: int, run: Run, receipt: Receipt | None = None) -> int:
+    def publish(self, queue: int, run: Run, receipt: Receipt | None = None, *, is_transient: bool = False) -> int:
         """The number that the lane reports when the run is decided. Several queues that are given the same run, one
-        after the other, are one operation (rule 7)."""
+        after the other, are one operation (rule 7). `is_transient`: it is lost with the leader's process."""
         assert self.state is not EdgeState.ENDED
-        newest = self._operations.unsent
-        operation = None if newest is None or newest.receipt is not receipt else newest.operation
-        if (
-            newest is not None
-            and isinstance(operation, Publish)
-            and operation.run is run
-            and len(operation.queues) < PARTS_MAX
-        ):
-            newest.operation = Publish((*operation.queues, queue), run)
-            return self._operations.last
-        return self._operations.add(Undecided(Publish((queue,), run), run.memory_bytes, receipt))
+        return self._operations.publish(queue, run, receipt, is_transient)
 
     def give_up_publishes(self) -> None:
         """Clients have waited too long: undecided publishes are refused to them (rule 9)."""
         self._operations.give_up_publishes()
+
+    def give_up(self, why: AMQPSoftError) -> None:
+        """The same, and what waits has this answer; consumers are cancelled, what is held or settled is kept."""
+        self.give_up_publishes()
+        self._operations.refuse_answers(why)
+        questions, self._questions, self._unasked = self._questions, {}, []
+        for _, answered in questions.values():
+            answered(why)
+        for subscription in list(self._subscriptions.values()):
+            was_refused = subscription.refuse(why)
+            if not was_refused:
+                subscription.tell_cancelled()
+            if subscription.subscriber is not None:
+                self.cancel(subscription.number)
+            elif was_refused:
+                self.release(subscription.number)
 
     def settle(self, first: int, last: int) -> None:
         """Acknowledged: places first..last, of one subscription."""
@@ -171,24 +175,7 @@ class Edge:
         if not taken:
             return
         self._touched[number] = None
-        for at in range(0, len(taken), PARTS_MAX):
-            self._settled(kind, subscription, taken[at : at + PARTS_MAX])
-
-    def _settled(self, kind: Settling, subscription: EdgeSubscription, taken: list[Range]) -> None:
-        number = subscription.number
-        parts = [DeliveryRange(number, each.number, each.last) for each in taken]
-        spoken = [(number, each) for each in taken]
-        newest = self._operations.unsent
-        if newest is not None and isinstance(newest.operation, Settle) and newest.operation.kind is kind:
-            joined = _joined(newest.operation.parts, parts)
-            if len(joined) <= JOINED_PARTS_MAX:
-                newest.operation = Settle(kind, joined)
-                if all(each != number for each, _ in newest.spoken):
-                    subscription.spoken += 1
-                newest.spoken += spoken
-                return
-        subscription.spoken += 1
-        self._operations.add(Undecided(Settle(kind, _joined((), parts)), spoken=spoken))
+        subscription.spoken += self._operations.settle(kind, number, taken)
 
     def subscribe(
         self,
@@ -256,7 +243,7 @@ class Edge:
         subscription = self._subscriptions[number]
         return max(subscription.messages, subscription.wanted[0]), subscription.received
 
-    def cancel(self, number: int, answer: Callable[[int], object] | None = None) -> None:
+    def cancel(self, number: int, answer: Callable[[object], object] | None = None) -> None:
         """Nothing more for it; `answer` when that is decided (rule 25)."""
         subscription = self._subscriptions.get(number)
         if subscription is None or subscription.cancelled:
@@ -282,12 +269,12 @@ class Edge:
             operation.spoken = [(subscription.number, NO_RANGE)]
         self._operations.add(operation)
 
-    def purge(self, queue: int, answer: Callable[[int], object]) -> None:
-        """`answer`: how many messages left, when that is decided (rule 24)."""
+    def purge(self, queue: int, answer: Callable[[int | AMQPSoftError], object]) -> None:
+        """`answer`: how many messages left, when that is decided (rule 24), or why nobody knows."""
         self._operations.add(Undecided(Purge(queue), answer=answer))
 
-    def count(self, queue: int, answer: Callable[[DeclareCounts | None], object]) -> None:
-        """`answer`: what is ready there; None: there is no such queue (rule 15)."""
+    def count(self, queue: int, answer: CountAnswer) -> None:
+        """`answer`: what is ready there; None: there is no such queue (rule 15); or why nobody knows."""
         self._newest_question += 1
         question = CountMessages(self._newest_question, queue, self._operations.last)
         self._questions[question.question] = question, answer
@@ -359,20 +346,8 @@ class Edge:
         return out
 
     def _take_operations(self, out: list[FromEdge]) -> None:
-        operations, first, maybe_below, nbytes = list[Operation](), self._sent + 1, 0, 0
-        for number, each in self._operations.above(self._sent):
-            if len(operations) == OPERATIONS_MAX or nbytes > OPERATIONS_BYTES:
-                out.append(Operations(first, tuple(operations), maybe_below, self._operations.decided))
-                operations, first, maybe_below, nbytes = [], number, 0, 0
-            operations.append(each.operation)
-            nbytes += each.nbytes
-            if not each.first_epoch:
-                each.first_epoch = self.epoch
-            elif each.first_epoch != self.epoch:
-                maybe_below = number + 1
-        if operations:
-            self._sent = self._operations.last
-            out.append(Operations(first, tuple(operations), maybe_below, self._operations.decided))
+        out += self._operations.messages(self._sent, self.epoch)
+        self._sent = self._operations.last
 
     def _received(self) -> Received:
         counts = []
@@ -418,6 +393,8 @@ class Edge:
         if self._contradicts(in_attached(message, self._operations)):
             return
         self.resent += max(self._sent - message.mark, 0)
+        if message.epoch != self.epoch:
+            self._operations.give_up_lost(message.mark)
         self.state, self.epoch, self._sent = EdgeState.ATTACHED, message.epoch, message.mark
         for part in message.refused:
             subscription = self._subscriptions.get(part.subscription)
@@ -525,12 +502,7 @@ class Edge:
         elif subscription.waits is not None:
             subscription.waits(ended)
         else:
-            self._cancelled(subscription)
-
-    @staticmethod
-    def _cancelled(subscription: EdgeSubscription) -> None:
-        if subscription.subscriber is not None and not subscription.cancelled:
-            subscription.subscriber.cancelled()
+            subscription.tell_cancelled()
 
     def _counted(self, message: Counted) -> None:
         found = self._questions.pop(message.question, None)
@@ -577,20 +549,8 @@ class Edge:
             if subscription.waits is not None:
                 subscription.waits(None)
             else:
-                self._cancelled(subscription)
+                subscription.tell_cancelled()
         questions, self._questions = self._questions, {}
         for _, answer in questions.values():
             answer(None)
         self.lane.reported = self._operations.decided
-
-
-def _joined(parts: tuple[DeliveryRange, ...], more: list[DeliveryRange]) -> tuple[DeliveryRange, ...]:
-    """Both, with those that touch as one."""
-    found = list(parts)
-    for each in more:
-        last = found[-1] if found else None
-        if last is not None and last.subscription == each.subscription and last.last + 1 == each.first:
-            found[-1] = DeliveryRange(each.subscription, last.first, each.last)
-        else:
-            found.append(each)
-    return tuple(found)

@@ -3,9 +3,10 @@
 What comes in: what clients ask of queues of the source; the leader's messages; that a connection begins or ends; the
 time. What goes out: messages of the session; a lane.
 Rules: 1. The edge attaches when there is a connection to the leader, and again when the leader has not answered in
-`ATTACH_AGAIN_MS`, or has given the session up. 2. An incarnation that has ended at the source is followed by the next
-one, for this source alone (rule 9 of docs/decisions/remote-protocol.md). 3. What a consumer may get is renewed before
-each batch of messages is sent (`consumer.py`).
+`ATTACH_AGAIN_MS`, or has given the session up. Of another node's local source nobody else can become the leader:
+clients that wait for that node are told when they have waited for long. 2. An incarnation that has ended at the
+source is followed by the next one, for this source alone (rule 9 of docs/decisions/remote-protocol.md). 3. What a
+consumer may get is renewed before each batch of messages is sent (`consumer.py`).
 Not here: which sources there are (`edges.py`), what the edge does (`edge.py`).
 """
 
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pamqp.exceptions import AMQPNotFound, AMQPSoftError
+
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Got
 from amqpd.remote.consumer import EdgeConsumer
 from amqpd.remote.edge import Edge, EdgeState
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import FromEdge, FromLeader, SubscriptionEnded
 from amqpd.remote.subscription import Answer, EdgeGetter
 
@@ -29,7 +33,7 @@ AGAIN_AFTER_MS = 100
 class EdgeSource:
     """A source that another node leads, while clients of this node use it."""
 
-    def __init__(self, source: int, forwarder: str, incarnation: int) -> None:
+    def __init__(self, source: RemoteSource, forwarder: str, incarnation: int) -> None:
         self.source = source
         self.edge = Edge(forwarder, incarnation)
         self.leader = ""
@@ -37,7 +41,9 @@ class EdgeSource:
         self.epoch = 0
         """in which that node leads the source"""
         self.away_since_ms = 0
-        """when the last session ended, while none is attached"""
+        """when the last session ended, or the first was wanted, while none is attached"""
+        self.gave_up = False
+        """clients do not wait for a leader any more"""
         self.reported = 0
         """of the lane, as the node was told last"""
         self._asked_ms = 0
@@ -66,7 +72,7 @@ class EdgeSource:
     def get(self, queue: int, no_ack: bool, answer: EdgeGetter) -> None:
         edge = self.edge
 
-        def got(found: Got | SubscriptionEnded | None) -> bool:
+        def got(found: Got | SubscriptionEnded | AMQPSoftError | None) -> bool:
             taken = answer(found)
             if taken and no_ack and isinstance(found, Got):
                 at = found.piece[3]
@@ -100,6 +106,12 @@ class EdgeSource:
         number, since_ms = self._looked_at
         return now_ms - since_ms if decided < number else 0
 
+    def give_up(self) -> None:
+        """No leader was reached for too long: clients are told that. Once, until there is one again."""
+        if not self.gave_up:
+            self.gave_up = True
+            self.edge.give_up(AMQPNotFound(f"home node '{self.source.node}' is down or inaccessible"))
+
     def beat(self, now_ms: int) -> None:
         """Some time has passed."""
         self.edge.audit()
@@ -119,6 +131,8 @@ class EdgeSource:
         edge.receive(session, message)
         if was_attached and not self.is_attached:
             self.away_since_ms = now_ms
+        elif self.is_attached:
+            self.gave_up = False
         if edge.state is EdgeState.DETACHED and now_ms - self._asked_ms >= AGAIN_AFTER_MS and self.leader:
             self.attach(self.leader, self.epoch, now_ms)
 

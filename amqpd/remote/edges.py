@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from amqpd.journal.lane import Lane
 from amqpd.remote.edge import EdgeState
 from amqpd.remote.edge_source import EdgeSource
-from amqpd.remote.links import SessionLinks
+from amqpd.remote.links import RemoteSource, SessionLinks
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 
 AWAY_MS = 10_000
@@ -52,11 +52,11 @@ class RemoteEdges:
         """takes what an edge says to a leader of this node"""
         self.lagging = False
         """a lane of one of them is (`Lane.lagging`)"""
-        self._lagging: set[int] = set()
+        self._lagging: set[RemoteSource] = set()
         """sources of which it is: what changes that, makes them dirty"""
         self.dirty: dict[EdgeSource, None] = {}
         """those that may have something to send"""
-        self._of: dict[int, EdgeSource] = {}
+        self._of: dict[RemoteSource, EdgeSource] = {}
 
     def __contains__(self, source: object) -> bool:
         return source in self._of
@@ -64,28 +64,33 @@ class RemoteEdges:
     def __iter__(self) -> Iterator[EdgeSource]:
         return iter(self._of.values())
 
-    def reaches(self, source: int) -> bool:
+    def reaches(self, source: RemoteSource) -> bool:
         """Clients of this node can use queues of the source, which another node leads."""
         of = self._of.get(source)
         if of is not None and (of.is_attached or self._now_ms() - of.away_since_ms < AWAY_MS):
             return True
-        return bool(source and self._leading(source)[0])
+        return bool(self._leading(source)[0])
 
-    def _leading(self, source: int) -> tuple[str, int]:
+    def _known_leader(self, source: RemoteSource) -> str:
+        """The node that leads it, reached or not; empty: none does, as far as that is known."""
+        return self._links.leader_of(source.number) if source.number else source.node
+
+    def _leading(self, source: RemoteSource) -> tuple[str, int]:
         """The node that a session would be with now, and the epoch in which it leads; empty: none."""
-        leader = self._links.leader_of(source)
+        leader, number = self._known_leader(source), source.number
         if leader == self._name:
-            epoch = self._led_in(source)
+            epoch = self._led_in(number) if number else 0
             return (leader, epoch) if epoch else NOBODY
-        return (leader, self._links.epoch_of(source)) if leader and self._links.is_linked(leader) else NOBODY
+        return (leader, self._links.epoch_of(number, leader)) if leader and self._links.is_linked(leader) else NOBODY
 
-    def of(self, source: int) -> EdgeSource:
+    def of(self, source: RemoteSource) -> EdgeSource:
         """The source of a queue that a client uses; it will send what is asked of it now."""
         of = self._of.get(source)
         if of is None:
             incarnation = self._links.incarnation
             assert incarnation is not None, "only a member's queues have sources"
             of = self._of[source] = EdgeSource(source, self._name, incarnation << INCARNATION_BITS)
+            of.away_since_ms = self._now_ms()
             of.attach(*self._leading(source), self._now_ms())
         self.dirty[of] = None
         return of
@@ -95,7 +100,7 @@ class RemoteEdges:
     def links_changed(self, node: str) -> None:
         """There is another connection to this node than before, or none any more."""
         for of in self._of.values():
-            if of.leader == node or self._links.leader_of(of.source) == node:
+            if of.leader == node or self._known_leader(of.source) == node:
                 self._attach(of)
 
     def leaders_changed(self) -> None:
@@ -108,24 +113,27 @@ class RemoteEdges:
         of.attach(*self._leading(of.source), self._now_ms())
         self.dirty[of] = None
 
-    def drained(self, source: int) -> None:
-        """The connection to its leader has capacity again."""
-        of = self._of.get(source)
+    def drained(self, node: str, source: int) -> None:
+        """The connection to the leader of this source at the node has capacity again."""
+        of = self._of.get(RemoteSource.at(node, source))
         if of is not None:
             self.dirty[of] = None
 
     def beat(self) -> None:
         """Some times a second."""
         self.leaders_changed()
+        now_ms = self._now_ms()
         for of in self._of.values():
-            of.beat(self._now_ms())
+            of.beat(now_ms)
+            if of.source.node and not of.is_attached and now_ms - of.away_since_ms >= AWAY_MS:
+                of.give_up()
             self.dirty[of] = None
 
     # Messages
 
     def receive(self, node: str, source: int, incarnation: int, session: int, message: FromLeader) -> None:
         """What a leader at that node says to this node's edge."""
-        of = self._of.get(source)
+        of = self._of.get(RemoteSource.at(node, source))
         if of is None or of.leader != node or of.edge.incarnation != incarnation:
             return  # it was meant for another process, or comes from a leader that is none any more
         of.receive(session, message, self._now_ms())
@@ -145,15 +153,15 @@ class RemoteEdges:
         """Send what the last inputs made necessary."""
         dirty, self.dirty = self.dirty, {}
         for of in dirty:
-            edge = of.edge
+            edge, number = of.edge, of.source.number
             (self._lagging.add if edge.lane.lagging else self._lagging.discard)(of.source)
-            if of.leader not in ("", self._name) and not self._links.has_capacity(of.leader, of.source):
+            if of.leader not in ("", self._name) and not self._links.has_capacity(of.leader, number):
                 continue  # `drained` follows, or another link
             for message in of.take():
                 if of.leader == self._name:
-                    self.to_self(Sender(self._name, edge.incarnation, edge.session), of.source, 0, message)
+                    self.to_self(Sender(self._name, edge.incarnation, edge.session), number, 0, message)
                 else:
-                    self._links.to_leader(of.leader, of.source, edge.incarnation, edge.session, message)
+                    self._links.to_leader(of.leader, number, edge.incarnation, edge.session, message)
         self.lagging = bool(self._lagging)
 
 

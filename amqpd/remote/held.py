@@ -39,6 +39,9 @@ class Range(NamedTuple):
         return Range(first, self.seq + first - self.number, last - first + 1)
 
 
+NO_RANGE = Range(0, 0, 0)
+
+
 class Held:
     """The deliveries that somebody holds of one subscription."""
 

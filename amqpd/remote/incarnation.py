@@ -205,6 +205,11 @@ class RemoteIncarnation:
             self._undecided.pop()
         self._undecided.append((position, self.mark))
 
+    def gathered_beside_log(self) -> None:
+        """The same without an entry: committed when what was done before is."""
+        position = self._undecided.pop()[0] if self._undecided else 0
+        self._undecided.append((position, self.mark))
+
     def record(self, heard: int) -> Marked:
         """What the entry has that has the effects up to the mark."""
         fresh = self._outcomes[bisect_right(self._outcomes, self._noted, key=_number) :]

@@ -49,6 +49,7 @@ from amqpd.remote.messages import (
     FromLeader,
     Lower,
     Lowered,
+    Operation,
     Operations,
     Publish,
     Purge,
@@ -357,7 +358,7 @@ class Leader:
 
     def _operate(self, incarnation: RemoteIncarnation, message: Operations) -> bool:
         incarnation.hear(message.decided)
-        wrote = is_waited_for = False
+        wrote = is_waited_for = rests_on_log = False
         mark = incarnation.mark
         is_done = True
         for number, operation in enumerate(message.operations, message.first):
@@ -375,19 +376,30 @@ class Leader:
                 is_done = False
                 break
             outcomes: list[Outcome] = []
+            rests_on_log = rests_on_log or self._rests_on_log(operation)
             wrote |= self._do(incarnation, number, operation, number < message.maybe_below, outcomes)
             is_waited_for |= not isinstance(operation, Settle)
             incarnation.done(number, outcomes)
-        if wrote:
+        if wrote and rests_on_log:
             self.log.note(incarnation.record(message.decided))
         if incarnation.mark > mark:
-            # For acknowledgements nobody waits: with the next message they are one entry.
-            if is_waited_for or not wrote:
-                self.log.force()
-            incarnation.gathered(self.log.position)
+            if rests_on_log:
+                # For acknowledgements nobody waits: with the next message they are one entry.
+                if is_waited_for or not wrote:
+                    self.log.force()
+                incarnation.gathered(self.log.position)
+            else:
+                incarnation.gathered_beside_log()
             incarnation.committed(self.committed_position)
             self._answer(incarnation)
         return is_done
+
+    def _rests_on_log(self, operation: Operation) -> bool:
+        """Not what is published and lost with this process: its mark is in memory only, as its effect is."""
+        if not isinstance(operation, Publish) or operation.run is None:
+            return True
+        queues = [self.queues.get(queue_id) for queue_id in operation.queues]
+        return any(queue is None or queue.keeps(operation.run) for queue in queues)
 
     def _do(
         self,

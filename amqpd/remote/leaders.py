@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from amqpd.journal.operation_marks import Marks
 from amqpd.remote.handing import hand_over, taken_over
-from amqpd.remote.leader import Leader
+from amqpd.remote.leader import CLAIM_WAIT_MS, Leader
 from amqpd.remote.links import SessionLinks
 from amqpd.remote.messages import Attach, FromEdge, FromLeader, Sender
 from amqpd.remote.source import LedQueue, SessionHandOver, SourceLog
@@ -61,8 +61,8 @@ class LeadersHost(ABC):
         """Its queues, by their ids, as they are whenever they are asked for."""
 
     @abstractmethod
-    def members(self) -> frozenset[str]:
-        """The nodes whose memberships live, and which may have edges."""
+    def members(self, source: int) -> frozenset[str]:
+        """The nodes whose memberships live, and which may have edges at the source."""
 
     @abstractmethod
     def forgotten(self) -> frozenset[str]:
@@ -116,13 +116,21 @@ class RemoteLeaders:
     # Sources
 
     def begins(
-        self, source: int, epoch: int, marks: Marks, has_edge: bool, handed: SessionHandOver | None = None
+        self,
+        source: int,
+        epoch: int,
+        marks: Marks,
+        has_edge: bool,
+        handed: SessionHandOver | None = None,
+        claim_wait_ms: float = CLAIM_WAIT_MS,
     ) -> None:
         """Its queues are served here; all of the log that it begins with is committed. `has_edge`: this node has an
         edge of it, which will attach. `handed`: what the leader before has passed, of the end of this log."""
         host = self._host
-        log = host.log_of(source)
-        leader = taken_over(epoch, log, marks, host.led_queues(source), host.members(), host.now_ms, handed, first=0)
+        log, queues, members = host.log_of(source), host.led_queues(source), host.members(source)
+        leader = taken_over(
+            epoch, log, marks, queues, members, host.now_ms, handed, claim_wait_ms=claim_wait_ms, first=0
+        )
         leader.out.filled = partial(self._has_more, source)
         if not has_edge:
             leader.has_nothing(self._name)
@@ -251,9 +259,10 @@ class RemoteLeaders:
     def beat(self) -> None:
         """Some times a second."""
         host = self._host
-        members, forgotten = host.members(), host.forgotten()
+        forgotten = host.forgotten()
         for source, leader in self._of.items():
             leader.lease(host.holds_lease(source), host.now_ms)
+            members = host.members(source)
             if members != leader.members:
                 leader.membership(members)
             leader.tick(host.now_ms)

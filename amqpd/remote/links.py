@@ -9,13 +9,43 @@ Not here: the bytes (`encoding.py`), the connections (`amqpd.peers.links`).
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from amqpd.journal.records import LOCAL
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
+from amqpd.vocabulary.records import QueueRecord
+
+
+class RemoteSource(NamedTuple):
+    """A source that another node leads, as edges tell them apart: by its number in the cluster, or, of a node's local
+    source, which has the classic queues of that node, by the node."""
+
+    number: int
+    """`LOCAL`: that of `node`. Messages to a node name its local source so, too."""
+    node: str = ""
+    """empty: the node that leads the source now"""
+
+    def __str__(self) -> str:
+        return str(self.number) if self.number else f"of classic queues of {self.node}"
+
+    @classmethod
+    def of_record(cls, record: QueueRecord) -> RemoteSource:
+        """The one that the queue's messages are in."""
+        return cls(record.source) if record.source else cls(LOCAL, record.node)
+
+    @classmethod
+    def at(cls, node: str, number: int) -> RemoteSource:
+        """The one that this node means with the number, as its leader."""
+        return cls(number) if number else cls(LOCAL, node)
 
 
 class SessionLinks(Protocol):
     """The connections over which sessions go, and the leaders that they go to."""
+
+    @property
+    def is_on(self) -> bool:
+        """Clients of other nodes may use queues of this node, and those of this node queues of others."""
+        ...
 
     @property
     def incarnation(self) -> int | None:
@@ -23,15 +53,17 @@ class SessionLinks(Protocol):
         ...
 
     def leader_of(self, source: int) -> str:
-        """The name of the node that leads the source, as far as that is known; empty: none does."""
+        """The name of the node that leads the source, which is not a local one, as far as that is known; empty: none
+        does."""
         ...
 
-    def epoch_of(self, source: int) -> int:
-        """In which that node leads it, as far as that is known."""
+    def epoch_of(self, source: int, node: str) -> int:
+        """In which the node leads it, as far as that is known; of its local source: the incarnation of its
+        process."""
         ...
 
-    def members(self) -> frozenset[str]:
-        """The nodes whose memberships live, and whose clients may use queues of this node."""
+    def members(self, source: int) -> frozenset[str]:
+        """The nodes whose memberships live, and whose clients may use queues of this source here."""
         ...
 
     def forgotten(self) -> frozenset[str]:
@@ -64,15 +96,16 @@ class SessionLinks(Protocol):
 class NoSessions:
     """Of a node without a cluster: nobody is there to talk to."""
 
+    is_on = False
     incarnation: int | None = None
 
     def leader_of(self, source: int) -> str:
         return ""
 
-    def epoch_of(self, source: int) -> int:
+    def epoch_of(self, source: int, node: str) -> int:
         return 0
 
-    def members(self) -> frozenset[str]:
+    def members(self, source: int) -> frozenset[str]:
         return frozenset()
 
     def forgotten(self) -> frozenset[str]:

@@ -35,6 +35,7 @@ from amqpd.remote.edge import Edge
 from amqpd.remote.edge_source import EdgeSource
 from amqpd.remote.edges import RemoteEdges
 from amqpd.remote.endings import refusal_of
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import SubscriptionEnded
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
@@ -54,10 +55,10 @@ class RemoteQueue(QueuePort):
 
     @property
     def is_away(self) -> bool:
-        return self.state in AWAY and not self._edges.reaches(self.record.source)
+        return self.state in AWAY and not self._edges.reaches(RemoteSource.of_record(self.record))
 
     def _source(self) -> EdgeSource:
-        of = self._edges.of(self.record.source)
+        of = self._edges.of(RemoteSource.of_record(self.record))
         self.lane = of.edge.lane
         return of
 
@@ -78,7 +79,9 @@ class RemoteQueue(QueuePort):
     def publish(
         self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
     ) -> bool:
-        self._source().edge.publish(self.record.id, run, receipt)
+        record = self.record
+        is_transient = not record.source and not (record.durable and properties.persistent)
+        self._source().edge.publish(record.id, run, receipt, is_transient=is_transient)
         return True
 
     # Settling
@@ -118,13 +121,17 @@ class RemoteQueue(QueuePort):
         self,
         consumer: Subscriber,
         answer: Callable[[AMQPSoftError | None], object],
-        ended: SubscriptionEnded | None,
+        ended: SubscriptionEnded | AMQPSoftError | None,
     ) -> None:
         if ended is None:
             answer(None)
         else:
             self._forget(consumer)
-            answer(refusal_of(self.record, ended))
+            answer(ended if isinstance(ended, AMQPSoftError) else refusal_of(self.record, ended))
+
+    def _unknown(self) -> AMQPNotFound:
+        record = self.record
+        return AMQPNotFound(f"no queue '{record.name}' in vhost '{record.vhost}'")
 
     def _forget(self, consumer: Subscriber) -> None:
         """Its leader has ended its subscription, or refused it."""
@@ -152,7 +159,7 @@ class RemoteQueue(QueuePort):
         else:
             self._source().get(self.record.id, no_ack, partial(self._got, answer))
 
-    def _got(self, answer: Getter, got: Got | SubscriptionEnded | None) -> bool:
+    def _got(self, answer: Getter, got: Got | SubscriptionEnded | AMQPSoftError | None) -> bool:
         return answer(refusal_of(self.record, got) if isinstance(got, SubscriptionEnded) else got)
 
     def used(self) -> None:
@@ -165,15 +172,19 @@ class RemoteQueue(QueuePort):
             self._source().edge.count(self.record.id, partial(self._counted, answer))
 
     def _counted(
-        self, answer: Callable[[DeclareCounts | AMQPSoftError], object], counts: DeclareCounts | None
+        self,
+        answer: Callable[[DeclareCounts | AMQPSoftError], object],
+        counts: DeclareCounts | AMQPSoftError | None,
     ) -> None:
-        record = self.record
-        answer(AMQPNotFound(f"no queue '{record.name}' in vhost '{record.vhost}'") if counts is None else counts)
+        answer(self._unknown() if counts is None else counts)
 
     def remove(
         self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]
     ) -> None:
-        def counted(counts: DeclareCounts | None) -> None:
+        def counted(counts: DeclareCounts | AMQPSoftError | None) -> None:
+            if isinstance(counts, AMQPSoftError):
+                answer(counts)
+                return
             found = counts or DeclareCounts(0, 0)
             obstacle = "in use" if if_unused and found.consumers else "not empty" if if_empty and found.ready else ""
             if obstacle:

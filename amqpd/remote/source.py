@@ -52,6 +52,10 @@ class LedQueue(ABC):
         """How many of the run's messages have come in, from the first on: the others are turned away. `redelivered`:
         they may have been here, and delivered, before (rule 5)."""
 
+    def keeps(self, run: Run) -> bool:
+        """The run is in the log, if it comes in; else it is lost with the leader's process."""
+        return True
+
     @abstractmethod
     def settle(self, first: int, last: int) -> None:
         """Acknowledged, by who holds them."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pamqp.exceptions import AMQPSoftError
+
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Got
+from amqpd.queues.port import DeclareCounts, Got
 from amqpd.remote.held import Held
 from amqpd.remote.messages import DeliveryClaim, SubscriptionEnded, SubscriptionState
 
@@ -23,8 +25,9 @@ from amqpd.remote.messages import DeliveryClaim, SubscriptionEnded, Subscription
 NUMBER_BITS = 40
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
-Answer = Callable[[SubscriptionEnded | None], object]
-EdgeGetter = Callable[[Got | SubscriptionEnded | None], bool]
+Answer = Callable[[SubscriptionEnded | AMQPSoftError | None], object]
+CountAnswer = Callable[[DeclareCounts | AMQPSoftError | None], object]
+EdgeGetter = Callable[[Got | SubscriptionEnded | AMQPSoftError | None], bool]
 """as `Getter`; its leader says why there is no answer to a get"""
 
 
@@ -83,6 +86,21 @@ class EdgeSubscription:
         """It gets nothing more, and nothing of it is left: both ends forget it (rules 14, 25)."""
         over = self.cancelled or (self.state.get and self.received > 0)
         return over and not self.held and not self.spoken
+
+    def refuse(self, why: AMQPSoftError) -> bool:
+        """Whether its client waited for an answer, and has this one."""
+        answer, self.answer = self.answer, None
+        waits, self.waits = self.waits, None
+        if answer is not None:
+            answer(why)
+        if waits is not None:
+            waits(why)
+        return answer is not None or waits is not None
+
+    def tell_cancelled(self) -> None:
+        """Its client gets nothing more, and has not asked for that."""
+        if self.subscriber is not None and not self.cancelled:
+            self.subscriber.cancelled()
 
     @property
     def allowed(self) -> int:

@@ -54,7 +54,7 @@ class Consumer(Subscription):
         self.tag_bytes = bytes((len(encoded),)) + encoded
         self.party: Party | None = None
         """in the audit log, once it is named there"""
-        self.shares_prefetch = not queue.quorum
+        self.shares_prefetch = not (queue.quorum or queue.is_remote)
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def record(self, book: Book, first: int, count: int, redelivered: bool, body_bytes: int) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.sessions import Sessions
+from amqpd.journal.records import LOCAL
 from amqpd.peers.entry import Vote
 from amqpd.peers.messages import HoldsNothing, SourceEpoch
+from amqpd.remote.links import RemoteSource
 
 
 class Links:
@@ -34,7 +36,7 @@ class Links:
         self.sent.append((peer, message))
 
 
-class Edges(set[int]):
+class Edges(set[RemoteSource]):
     """Sources that this node has edges of."""
 
     def leaders_changed(self) -> None:
@@ -44,9 +46,9 @@ class Edges(set[int]):
         pass
 
 
-def started(edges: Edges, lost: list[str]) -> tuple[Sessions, Links, Roster]:
+def started(edges: Edges, lost: list[str], knows: bool = True) -> tuple[Sessions, Links, Roster]:
     links = Links()
-    runner: Any = SimpleNamespace(incarnation=1, knows_sessions=lambda name: True, may_mark=lambda source: True)
+    runner: Any = SimpleNamespace(incarnation=1, knows_sessions=lambda name: knows, may_mark=lambda source: True)
     sessions = Sessions("a", links, runner, True)  # type: ignore[arg-type]
     leaders = SimpleNamespace(lost=lost.append)
     node: Any = SimpleNamespace(edges=edges, remote_sessions=SimpleNamespace(leaders=leaders))
@@ -62,7 +64,7 @@ def led(roster: Roster, source: int, leader: str, epoch: int) -> None:
 
 
 def test_a_new_leader_is_told_of_which_of_its_sources_there_is_nothing() -> None:
-    sessions, links, roster = started(Edges({7}), [])
+    sessions, links, roster = started(Edges({RemoteSource(7)}), [])
     for source in (5, 6, 7):
         led(roster, source, "b", 1)
     sessions.roster_changed(roster)
@@ -71,8 +73,26 @@ def test_a_new_leader_is_told_of_which_of_its_sources_there_is_nothing() -> None
     led(roster, 6, "c", 2)  # in the same roster, as the store's watch changes it
     sessions.roster_changed(roster)
     assert links.sent == [("c", HoldsNothing((SourceEpoch(6, 2),)))]
+    sessions.edge_linked("b", 3)
+    assert links.sent[1:] == [
+        ("b", HoldsNothing((SourceEpoch(5, 1),))),
+        ("b", HoldsNothing((SourceEpoch(LOCAL, 3),))),
+    ]
+
+
+def test_a_node_whose_classic_queues_are_used_here_is_not_told_that_there_is_nothing_of_them() -> None:
+    sessions, links, roster = started(Edges({RemoteSource(LOCAL, "b")}), [])
+    sessions.roster_changed(roster)
     sessions.edge_linked("b", 1)
-    assert links.sent[1:] == [("b", HoldsNothing((SourceEpoch(5, 1),)))]
+    sessions.edge_linked("c", 1)
+    assert links.sent == [("c", HoldsNothing((SourceEpoch(LOCAL, 1),)))]
+
+
+def test_the_local_source_waits_for_all_members_also_for_those_that_were_not_heard_yet() -> None:
+    sessions, _, roster = started(Edges(), [], knows=False)
+    sessions.roster_changed(roster)
+    assert sessions.members(5) == {"a"}
+    assert sessions.members(LOCAL) == {"a", "b", "c"}
 
 
 def test_who_is_decommissioned_is_known_until_the_name_is_given_again() -> None:

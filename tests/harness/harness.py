@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.recorder import Recorder
 from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
+from amqpd.journal.operation_marks import Marks
+from amqpd.journal.records import LOCAL, Recovered, RecoveredQueue, RecoveredRow, Row
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
@@ -75,6 +77,8 @@ class Harness:
         self.delivered: dict[int, int] = {}
         self.next_seqs: dict[int, int] = {}
         self.counts: list[tuple[int, int, int]] = []
+        self.marks = Marks()
+        """of operations of other nodes' clients on the local source"""
         self.transactions: list[JournalTransaction] = []
         self.bugs: list[Exception] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
@@ -211,6 +215,8 @@ class Harness:
             ]
         self.delivered.update(transaction.delivered)
         self.counts += transaction.counts
+        for record in [each for change in transaction.marks for each in change.records()]:
+            self.marks.apply(record)
         for queue_id in transaction.dropped:
             self.rows.pop(queue_id, None)
             self.delivered.pop(queue_id, None)
@@ -295,7 +301,7 @@ class Harness:
         self.topology = Topology()
         self._submitted, self._logins, self.reads = [], [], []
         self._start(JournalBuffer(index))
-        self.node.recover(Recovered(index, found))
+        self.node.recover(Recovered(index, found, {LOCAL: deepcopy(self.marks)}))
         changes: list[Change] = [Put(record) for record in old.vhost_records.values() if not self.loses(record)]
         for name, vhost in old.vhosts.items():
             if self.loses(old.vhost_records[name]):

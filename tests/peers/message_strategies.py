@@ -51,6 +51,8 @@ numbers = st.integers(0, NUMBER_MAX)
 epochs = st.integers(0, EPOCH_MAX)
 drawn = st.integers(0, 2**63 - 1)
 sources = st.integers(1, 256)
+led_sources = st.integers(0, 256)
+"""with the local one of the node that leads it"""
 replica_sets = st.integers(0, 2**32 - 1)
 checksums = st.integers(0, 2**32 - 1)
 names = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -122,10 +124,12 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Fetched: st.builds(Fetched, numbers, states),
     Query: st.builds(Query, numbers, texts),
     Page: st.builds(Page, numbers, texts),
-    ToLeader: st.builds(ToLeader, sources, numbers, numbers, numbers, bodies),
-    ToEdge: st.builds(ToEdge, sources, numbers, numbers, bodies),
+    ToLeader: st.builds(ToLeader, led_sources, numbers, numbers, numbers, bodies),
+    ToEdge: st.builds(ToEdge, led_sources, numbers, numbers, bodies),
     HandedSessions: st.builds(HandedSessions, sources, positions, bodies),
-    HoldsNothing: st.builds(HoldsNothing, st.lists(st.builds(SourceEpoch, sources, epochs), max_size=5).map(tuple)),
+    HoldsNothing: st.builds(
+        HoldsNothing, st.lists(st.builds(SourceEpoch, led_sources, epochs), max_size=5).map(tuple)
+    ),
     DataHeartbeat: st.just(DataHeartbeat()),
     AskRevision: st.builds(AskRevision, numbers),
     AppliedRevision: st.builds(AppliedRevision, numbers, numbers, names, st.lists(names, max_size=5).map(tuple)),

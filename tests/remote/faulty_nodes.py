@@ -30,14 +30,15 @@ def rows_in(entry: SourceEntry) -> JournalTransaction:
 
 
 class NumberedSessions(LinkedSessions):
-    """As those, of a process with an incarnation of its own."""
+    """As those, of a process with an incarnation of its own. Classic queues are used at their node alone."""
+
+    is_on = False
 
     def __init__(self, node: str, rig: FaultyNodes) -> None:
-        super().__init__(node, rig)
-        self.incarnation = rig.processes[node]
+        super().__init__(node, rig, rig.processes[node])
         self.numbered = rig
 
-    def members(self) -> frozenset[str]:
+    def members(self, source: int) -> frozenset[str]:
         return self.numbered.living
 
     def to_leader(self, node: str, source: int, incarnation: int, session: int, message: FromEdge) -> None:
@@ -166,4 +167,4 @@ class FaultyNodes(TwoNodes):
                 each.step()
             self._report()
             if self.wire:
-                self._arrives(*self.wire.popleft())
+                self.arrives()

@@ -13,6 +13,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.peers.entry import EPOCH_MAX
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import Attached, FromLeader, Unknown
 from tests.harness.harness import Client, Message
 from tests.remote.two_nodes import SOURCE, TwoNodes
@@ -29,7 +30,7 @@ def consumer(nodes: TwoNodes) -> Client:
 
 
 def edge_of(nodes: TwoNodes) -> Any:
-    return nodes.harness["a"].node.edges.of(SOURCE).edge
+    return nodes.harness["a"].node.edges.of(RemoteSource(SOURCE)).edge
 
 
 def is_served(nodes: TwoNodes, client: Client, body: bytes) -> None:
@@ -66,7 +67,7 @@ def test_a_leader_of_an_earlier_epoch_than_its_own_is_not_heard(nodes: TwoNodes)
     edges.leaders_changed()
     nodes.step()
     assert edge_of(nodes).epoch == 1
-    assert not edges.of(SOURCE).is_attached
+    assert not edges.of(RemoteSource(SOURCE)).is_attached
     nodes.begin("b", 2)
     nodes.harness["a"].node.now_ms += 1_000
     edges.beat()

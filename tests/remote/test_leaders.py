@@ -51,7 +51,7 @@ class HostByHand(LeadersHost):
     def led_queues(self, source: int) -> Mapping[int, LedQueue]:
         return {}
 
-    def members(self) -> frozenset[str]:
+    def members(self, source: int) -> frozenset[str]:
         return self.living
 
     def forgotten(self) -> frozenset[str]:
@@ -68,6 +68,8 @@ class HostByHand(LeadersHost):
 
     # SessionLinks
 
+    is_on = True
+
     @property
     def incarnation(self) -> int | None:
         return 1
@@ -75,7 +77,7 @@ class HostByHand(LeadersHost):
     def leader_of(self, source: int) -> str:
         return "b"
 
-    def epoch_of(self, source: int) -> int:
+    def epoch_of(self, source: int, node: str) -> int:
         return 3
 
     def is_linked(self, node: str) -> bool:

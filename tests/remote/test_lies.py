@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pamqp.exceptions import AMQPSoftError
 
 from amqpd.journal.operation_marks import Marks
 from amqpd.peers.formats import MalformedMessage
@@ -83,7 +84,7 @@ class Pair:
         self.leading, self.edge = leading, Edge(name, incarnation)
         self.said: list[FromEdge] = []
         self.heard: list[FromLeader] = []
-        self.counts: list[DeclareCounts | None] = []
+        self.counts: list[DeclareCounts | AMQPSoftError | None] = []
         self.clients: list[Holding] = []
         self.answers: list[Any] = []
         self.attach()

@@ -12,9 +12,9 @@ from tests.remote.two_nodes import TwoNodes
 Basic, Channel, Confirm, Queue = commands.Basic, commands.Channel, commands.Confirm, commands.Queue
 
 
-@pytest.fixture
-def nodes() -> TwoNodes:
-    return TwoNodes()
+@pytest.fixture(params=["quorum", "classic"])
+def nodes(request: pytest.FixtureRequest) -> TwoNodes:
+    return TwoNodes(is_classic=request.param == "classic")
 
 
 def test_what_is_published_at_another_node_is_confirmed_when_the_leader_has_committed_it(nodes: TwoNodes) -> None:
@@ -50,8 +50,9 @@ def test_a_consumer_at_another_node_gets_messages_and_settles_them(nodes: TwoNod
     assert (queue.ready_count, queue.unacked_count) == (0, 1)
 
 
-def test_nobody_waits_for_a_commit_of_acknowledgements(nodes: TwoNodes) -> None:
+def test_nobody_waits_for_a_commit_of_acknowledgements() -> None:
     """With the next message they are one commit at each node; a publish and a purge are waited for."""
+    nodes = TwoNodes()
     client, journal = nodes.client("a"), nodes.harness["b"].node.journal
     client.send(Basic.Consume(queue="q"))
     client.publish(b"one", "q")
@@ -195,7 +196,7 @@ def test_a_transaction_is_committed_when_the_leader_has_it(nodes: TwoNodes) -> N
 
 
 def test_what_the_leader_refuses_is_refused_to_the_publisher(nodes: TwoNodes) -> None:
-    nodes = TwoNodes({"x-max-length": 1, "x-overflow": "reject-publish"})
+    nodes = TwoNodes({"x-max-length": 1, "x-overflow": "reject-publish"}, nodes.is_classic)
     client = nodes.client("a")
     client.call(Confirm.Select(), Confirm.SelectOk)
     for body in (b"one", b"two", b"three"):

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from amqpd.journal.lane import JournalLane
-from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.numbers import NUMBERS_STEP, ORIGIN_MS, Numbers
 from amqpd.journal.operation_marks import Marks
-from amqpd.journal.records import Recovered
+from amqpd.journal.records import LOCAL, Recovered
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.remote.encoding import decode_from_edge, decode_from_leader, encode
 from amqpd.remote.leader import LEASE_MS, Leader
+from amqpd.remote.links import RemoteSource
 from amqpd.remote.messages import FromEdge, FromLeader, Sender
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Client, Harness
@@ -45,18 +47,19 @@ class LeaderLane(JournalLane):
 class LinkedSessions:
     """The connections between the two, as one of them knows them: as long as the rig says so."""
 
-    incarnation: int | None = 1
+    is_on = True
 
-    def __init__(self, node: str, rig: TwoNodes) -> None:
+    def __init__(self, node: str, rig: TwoNodes, incarnation: int) -> None:
         self.node, self.rig = node, rig
+        self.incarnation: int | None = incarnation
 
     def leader_of(self, source: int) -> str:
         return self.rig.leader
 
-    def epoch_of(self, source: int) -> int:
-        return self.rig.epoch
+    def epoch_of(self, source: int, node: str) -> int:
+        return self.rig.epoch if source else self.rig.lives
 
-    def members(self) -> frozenset[str]:
+    def members(self, source: int) -> frozenset[str]:
         return self.rig.members
 
     def forgotten(self) -> frozenset[str]:
@@ -81,20 +84,32 @@ class LinkedSessions:
 
 
 class TwoNodes:
-    """Nodes a and b; b leads the source of the queue "q"."""
+    """Nodes a and b; b leads the source of the queue "q", or has it as a classic queue."""
 
-    def __init__(self, arguments: dict[str, Any] | None = None) -> None:
-        self.leader, self.linked, self.epoch = "b", True, 1
+    def __init__(
+        self,
+        arguments: dict[str, Any] | None = None,
+        is_classic: bool = False,
+        durable: bool = True,
+        auto_delete: bool = False,
+    ) -> None:
+        self.leader, self.linked, self.epoch, self.is_classic = "b", True, 1, is_classic
         self.members, self.forgotten = frozenset({"a", "b"}), frozenset[str]()
+        self.lives = 0
+        """starts of processes of either"""
         self.wire: deque[tuple[str, str, Sender, int, Any]] = deque()
         """(from, to, session, source, message)"""
         self.seen: list[Any] = []
         """all messages that arrived"""
         self.harness = {name: self._node(name) for name in ("a", "b")}
         self.record = QueueRecord(
-            "/", "q", (1 << 63) - 256, durable=True, arguments={**QUORUM, **(arguments or {})}, source=SOURCE
+            "/", "q", (1 << 63) - 256, durable, auto_delete, arguments=arguments or {}, node="b"
         )
-        self.begin("b", 1)
+        if is_classic:
+            self._local_begins()
+        else:
+            self.record = replace(self.record, arguments={**QUORUM, **(arguments or {})}, source=SOURCE, node="")
+            self.begin("b", 1)
         for each in self.harness.values():
             each.topology.apply([Put(self.record)])
             each.node.applied([Put(self.record)])
@@ -107,9 +122,11 @@ class TwoNodes:
             cluster_node = name
 
             def _start(self, journal: Any) -> None:
-                self.cluster.sessions = LinkedSessions(name, rig)
+                rig.lives += 1
+                self.cluster.sessions = LinkedSessions(name, rig, rig.lives)
                 self.cluster.replicated, self.cluster.leaders = True, lambda source: rig.leader
                 super()._start(journal)
+                self.node.now_ms = ORIGIN_MS + rig.lives * 10_000
 
         return OneOfTwo()
 
@@ -168,6 +185,21 @@ class TwoNodes:
         next_seq = max([row.last_seq + 1 for row in found.values()], default=0)
         return Recovered(0, {number: rows.recovered(number, next_seq)}, {SOURCE: marks})
 
+    def _local_begins(self) -> None:
+        """The local source of b does; a says that it has nothing of it, if it is so."""
+        node = self.harness["b"].node
+        node.remote_sessions.local_source_begins()
+        source = RemoteSource(LOCAL, "b")
+        if source not in self.harness["a"].node.edges:
+            node.remote_sessions.leaders.has_nothing("a", [(LOCAL, self.lives)])
+
+    def restart(self) -> None:
+        """The process of b is killed, what is not committed is lost, and another one begins. What a said to the
+        first one comes to nobody; `heal` dials the next one."""
+        self.cut()
+        self.harness["b"].restart()
+        self._local_begins()
+
     def client(self, name: str) -> Client:
         client = self.harness[name].client()
         self.step()
@@ -182,26 +214,28 @@ class TwoNodes:
             if not self.wire:
                 return
             while self.wire:
-                self._arrives(*self.wire.popleft())
+                self.arrives()
         raise AssertionError("they talk for ever")
 
     def _report(self) -> None:
         """All that the leader was handed is committed."""
         node = self.harness[self.leader].node
-        if self.lane.reported < node.journal.index - 1:
+        if not self.is_classic and self.lane.reported < node.journal.index - 1:
             self.lane.reported = node.journal.index - 1
             node.reported(self.lane)
             self.harness[self.leader].step()
 
-    def _arrives(self, sent_by: str, to: str, sender: Sender, source: int, message: Any) -> None:
+    def arrives(self) -> None:
+        """The next message at its end."""
+        sent_by, to, sender, source, message = self.wire.popleft()
         node = self.harness[to].node
         data = memoryview(b"".join(encode(message)))
-        message = decode_from_leader(data) if sender.forwarder == to else decode_from_edge(data)
-        self.seen.append(message)
+        said: Any = decode_from_leader(data) if sender.forwarder == to else decode_from_edge(data)
+        self.seen.append(said)
         if sender.forwarder == to:
-            node.edges.receive(sent_by, source, sender.incarnation, sender.session, message)
+            node.edges.receive(sent_by, source, sender.incarnation, sender.session, said)
         else:
-            node.remote_sessions.leaders.receive(sender, source, 0, message)
+            node.remote_sessions.leaders.receive(sender, source, 0, said)
         self.harness[to].step()
 
     def leader_of_source(self) -> Leader:
