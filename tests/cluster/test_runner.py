@@ -48,7 +48,7 @@ class Runner(ClusterRunner):
         self.served_with: list[Recovered] = []
         node = SimpleNamespace(
             registry=SimpleNamespace(other_nodes=dict),
-            source_begins=lambda source, found: self.served_with.append(found),
+            source_begins=lambda source, found, handed: self.served_with.append(found),
         )
         self._node: Any = node
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)
@@ -158,7 +158,7 @@ def test_what_was_read_for_an_epoch_that_has_ended_is_not_served() -> None:
 def test_what_was_won_just_before_the_end_is_not_served(leaves: bool) -> None:
     """The queues of all sources stand still by then: what would come into these is in no copy when the node goes."""
     runner = Runner()
-    own: Any = SimpleNamespace(begun_s=0.0, vote=NO_VOTE)
+    own: Any = SimpleNamespace(begun_s=0.0, vote=NO_VOTE, take_handed=lambda: b"")
     runner.forwarder.led_sources.sources[5] = own
     runner.forwarder.stops = lambda source: leaves
     runner._node.sources = SimpleNamespace(queues={5: 0})
