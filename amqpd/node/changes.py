@@ -74,9 +74,12 @@ class Changes:
         if by is None or not knowledge.matters:
             return resume
 
+        def known() -> None:
+            resume(True)
+
         def applied(done: bool) -> None:
             if done:
-                knowledge.when_known(lambda: resume(True))
+                knowledge.when_known(known)
             else:
                 resume(False)
 

@@ -57,6 +57,8 @@ class RemoteEdges:
         self.dirty: dict[EdgeSource, None] = {}
         """those that may have something to send"""
         self._of: dict[RemoteSource, EdgeSource] = {}
+        self._lost_ms: dict[str, int] = {}
+        """by node, when the connection to it ended, while there is none"""
 
     def __contains__(self, source: object) -> bool:
         return source in self._of
@@ -69,6 +71,8 @@ class RemoteEdges:
         of = self._of.get(source)
         if of is not None and (of.is_attached or self._now_ms() - of.away_since_ms < AWAY_MS):
             return True
+        if of is None and self._now_ms() - self._lost_ms.get(self._known_leader(source), -AWAY_MS) < AWAY_MS:
+            return True  # nobody has used it yet, and its leader is about to be followed, or to come back
         return bool(self._leading(source)[0])
 
     def _known_leader(self, source: RemoteSource) -> str:
@@ -99,6 +103,10 @@ class RemoteEdges:
 
     def links_changed(self, node: str) -> None:
         """There is another connection to this node than before, or none any more."""
+        if self._links.is_linked(node):
+            self._lost_ms.pop(node, None)
+        else:
+            self._lost_ms[node] = self._now_ms()
         for of in self._of.values():
             if of.leader == node or self._known_leader(of.source) == node:
                 self._attach(of)

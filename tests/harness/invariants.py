@@ -84,7 +84,7 @@ def check_connection(connection: Connection) -> None:
 
 def check_queue(queue: Queue, unacked: int) -> None:
     backlog, removal = queue.backlog, queue.removal
-    dying = sum(last - first + 1 for first, last, _ in removal.pending or ())
+    dying = sum(last - first + 1 for first, last, *_ in removal.pending or ())
     assert removal.pending_count == dying, f"{removal.pending_count} are said to be dying, {dying} are"
     assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
     for level in queue.messages.levels():

@@ -60,7 +60,6 @@ IMPORTS = {
         "node/wakes.py": "they say when to look at them",
         "publishing/copies.py": "what the node publishes itself is dispatched",
         "publishing/ports.py": "what takes long is begun in the name of one",
-        "publishing/releasing.py": "what was delayed comes from one",
         "remote/queue.py": "a remote queue says that it has nothing of this kind",
         "scrub.py": "damage is on this node's disk",
         "session/ports.py": "a bug takes one out of service",

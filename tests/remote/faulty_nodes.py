@@ -97,7 +97,7 @@ class FaultyNodes(TwoNodes):
     def begin(self, name: str, epoch: int, recovered: Recovered | None = None, handed: bytes = b"") -> None:
         node, record = self.harness[name].node, getattr(self, "record", None)
         self.leader, self.epoch, self.entries = name, epoch, []
-        self.lane = LeaderLane(node.journal.force, node.journal.index, node.journal.stored_index)
+        self.lane = LeaderLane(node.journal, node.journal.stored_index)
         self.disk = SimulatedRows()
         for entry in self.log:
             self.disk.apply(rows_in(entry))

@@ -207,6 +207,19 @@ def test_what_the_leader_refuses_is_refused_to_the_publisher(nodes: TwoNodes) ->
     assert [each.delivery_tag for each in client.take(Basic.Nack)] == [2, 3]
 
 
+def test_a_queue_that_nobody_has_used_waits_for_a_leader_that_was_just_lost(nodes: TwoNodes) -> None:
+    """It was refused at once, where one that was used before waited."""
+    client = nodes.client("a")
+    nodes.cut()
+    client.send(Basic.Get(queue="q"))
+    nodes.step()
+    client.collect()
+    assert client.inbox == []
+    nodes.heal()
+    client.collect()
+    client.expect(Basic.GetEmpty)
+
+
 def test_a_queue_whose_leader_is_not_reached_for_ten_seconds_is_refused(nodes: TwoNodes) -> None:
     client = nodes.client("a")
     client.publish(b"one", "q")

@@ -15,7 +15,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from amqpd.journal.lane import JournalLane
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, ORIGIN_MS, Numbers
 from amqpd.journal.operation_marks import Marks
 from amqpd.journal.records import LOCAL, Recovered
@@ -33,15 +34,19 @@ QUORUM = {"x-queue-type": "quorum"}
 ROUNDS_MAX = 1_000
 
 
-class LeaderLane(JournalLane):
+class LeaderLane(Lane):
     """The lane of the source at its leader, which reports when the rig says so."""
 
-    forced = 0
-    """how often somebody waited"""
+    def __init__(self, journal: JournalBuffer, reported: int) -> None:
+        super().__init__(journal.index, reported)
+        self.writes = True
+        self.forced = 0
+        """how often somebody waited"""
+        self._journal = journal
 
     def force(self) -> None:
         self.forced += 1
-        super().force()
+        self._journal.force()
 
 
 class LinkedSessions:
@@ -138,7 +143,7 @@ class TwoNodes:
         node = self.harness[name].node
         self.leader, self.epoch = name, epoch
         journal = node.journal
-        self.lane = LeaderLane(journal.force, journal.index, journal.index - 1)
+        self.lane = LeaderLane(journal, journal.index - 1)
         journal.lead(SOURCE, epoch, Numbers(0, NUMBERS_STEP), self.lane)
         node.source_begins(SOURCE, recovered or Recovered(0, {}), handed)
 
