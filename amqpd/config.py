@@ -157,8 +157,8 @@ class Settings(BaseSettings):
     # Leaders that failovers piled up on one node go to others by themselves, four a minute. An operator who moves
     # them by hand, at a time of day that suits clients, turns it off.
     cluster_rebalance: bool = True
-    # Clients of this node may use queues that other nodes lead. Direct replies do not go from node to node yet, so it is
-    # off until they do (docs/clustering.md).
+    # Clients of this node may use queues that other nodes lead. Direct replies do not go from node to node yet, so it
+    # is off until they do (docs/clustering.md).
     cluster_remote_queues: bool = False
 
     # These users may log in from loopback only: guest has a password that everyone knows.
